@@ -23,7 +23,7 @@ from tilewright.program.findings.record import Line, Operation, RecordedRun
 
 
 @dataclass(frozen=True)
-class Threshold:
+class FindingThreshold:
     """The least that matters: a share of the step's time, and a number in a step. Both must be reached."""
 
     share: float = 0.0
@@ -71,7 +71,7 @@ class FindingRule(ABC):
     name: str
     about: str
     """What is found, in one sentence."""
-    threshold = Threshold()
+    threshold = FindingThreshold()
     order: int = 100
     """Rules with a small ``order`` come first."""
     covers: tuple[str, ...] = ()

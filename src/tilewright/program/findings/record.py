@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from tilewright.program.findings.loops import Loop, loops_of
+from tilewright.program.findings.loops import SourceLoop, loops_of
 
 CALL_US = 5.0
 """The time in µs that Python and torch need to call an operation, beside the operation itself; a usual value."""
@@ -93,7 +93,7 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Event:
+class RecordedCall:
     """A call of Python: ``kind`` is ``read``, ``moved``, ``backward``, or ``sized`` for an operation whose result has a
     size that the host waits for. ``moved``: whether the value is on the program's device, or would be with a GPU.
     """
@@ -109,14 +109,14 @@ class Event:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RecordedPart:
     """What ran between two steps. ``count``: how many operations; ``operations`` is empty if it is like other parts."""
 
     index: int
     us: float
     count: int
     operations: tuple[Operation, ...] = field(repr=False)
-    events: tuple[Event, ...] = field(repr=False)
+    events: tuple[RecordedCall, ...] = field(repr=False)
     host: tuple[tuple[tuple[Line, ...], float], ...] = field(repr=False)
 
     @cached_property
@@ -129,10 +129,10 @@ class Part:
 class RecordedRun:
     """The record of one process."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RecordedPart, ...]
     types: tuple[Type, ...] = field(repr=False)
     """The type of each value."""
-    loops: tuple[Loop, ...] = field(default=(), repr=False)
+    loops: tuple[SourceLoop, ...] = field(default=(), repr=False)
     """The loops of the program's files."""
 
     @classmethod
@@ -152,12 +152,12 @@ class RecordedRun:
         return cls(parts, tuple(kinds[each] for each in record["types"]))
 
     @cached_property
-    def stored(self) -> tuple[Part, ...]:
+    def stored(self) -> tuple[RecordedPart, ...]:
         """The parts whose operations are stored."""
         return tuple(part for part in self.parts if part.operations)
 
     @cached_property
-    def steps(self) -> tuple[Part, ...]:
+    def steps(self) -> tuple[RecordedPart, ...]:
         """The stored parts that are steps. The first part has the preparation of the program, and the last one what
         follows the last step. A part with an evaluation is longer than its step, and is left out.
         """
@@ -173,7 +173,7 @@ class RecordedRun:
         return median(part.step_us for part in self.steps) if self.steps else 1.0
 
     @cached_property
-    def scenes(self) -> tuple[Part, ...]:
+    def scenes(self) -> tuple[RecordedPart, ...]:
         """The parts that rules look at: one typical step, and the parts that are no steps, if they take as long."""
         if not self.steps:
             return ()
@@ -223,7 +223,7 @@ class RecordedRun:
                 yield each
 
 
-def _part(index: int, part: Mapping[str, Any], stacks: Sequence[Any], names: Sequence[str]) -> Part:
+def _part(index: int, part: Mapping[str, Any], stacks: Sequence[Any], names: Sequence[str]) -> RecordedPart:
     operations = tuple(
         Operation(
             index, at, names[name], stacks[stack][0], stacks[stack][1], flags, tuple(ins), tuple(outs), number, us
@@ -231,8 +231,8 @@ def _part(index: int, part: Mapping[str, Any], stacks: Sequence[Any], names: Seq
         for at, (stack, name, flags, ins, outs, number, us) in enumerate(part["rows"])
     )
     events = tuple(
-        Event(index, at, kind, name, stacks[stack][0], stacks[stack][1], tuple(ins), moved)
+        RecordedCall(index, at, kind, name, stacks[stack][0], stacks[stack][1], tuple(ins), moved)
         for at, kind, name, stack, ins, moved in part["events"]
     )
     host = tuple((stacks[stack][1], us) for stack, us in part["host"])
-    return Part(index, part["us"], part["operations"], operations, events, host)
+    return RecordedPart(index, part["us"], part["operations"], operations, events, host)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilewright.program.findings.loops import Loop
-from tilewright.program.findings.record import VIEWS, Line, Operation, Part, RecordedRun
+from tilewright.program.findings.loops import SourceLoop
+from tilewright.program.findings.record import VIEWS, Line, Operation, RecordedPart, RecordedRun
 
 NEAR = 400
 """The most operations that are followed from one pass to the next."""
@@ -21,17 +21,17 @@ class Repeated:
     independent: the operations that use no result of the pass before.
     """
 
-    loop: Loop
+    loop: SourceLoop
     lines: tuple[Line, ...]
     passes: int
     operations: tuple[Operation, ...]
     independent: tuple[Operation, ...]
 
 
-def repeated(run: RecordedRun, part: Part) -> Iterator[Repeated]:
+def repeated(run: RecordedRun, part: RecordedPart) -> Iterator[Repeated]:
     """Yields the innermost loop of each group of operations that some loop repeats. Loops over steps are left out."""
     outer = _stepping(run, part)
-    found: dict[Loop, list[tuple[Operation, Line]]] = defaultdict(list)
+    found: dict[SourceLoop, list[tuple[Operation, Line]]] = defaultdict(list)
     for each in part.operations:
         if not each.backward and (at := _loop_of(each, run.loops, outer)) is not None:
             found[at[0]].append((each, at[1]))
@@ -47,7 +47,7 @@ def repeated(run: RecordedRun, part: Part) -> Iterator[Repeated]:
         yield Repeated(loop, lines, passes, operations, alone)
 
 
-def _stepping(run: RecordedRun, part: Part) -> set[Loop]:
+def _stepping(run: RecordedRun, part: RecordedPart) -> set[SourceLoop]:
     """Returns the loops whose passes are steps: those around a backward pass, or around almost all of a part."""
     lines = [line for one in run.stored for event in one.events if event.kind == "backward" for line in event.lines]
     if not lines:
@@ -57,7 +57,7 @@ def _stepping(run: RecordedRun, part: Part) -> set[Loop]:
     return {loop for loop in run.loops for line in lines if loop.has(line.file, line.line)}
 
 
-def _loop_of(each: Operation, loops: Sequence[Loop], outer: set[Loop]) -> tuple[Loop, Line] | None:
+def _loop_of(each: Operation, loops: Sequence[SourceLoop], outer: set[SourceLoop]) -> tuple[SourceLoop, Line] | None:
     """Returns the innermost loop that runs an operation, and the line in it."""
     for line in each.lines:
         around = [loop for loop in loops if loop.has(line.file, line.line) and loop not in outer]
@@ -75,13 +75,13 @@ def _groups(operations: Sequence[Operation]) -> Mapping[tuple[object, ...], list
     return {key: group for key, group in groups.items() if len(group) > 1}
 
 
-def independent(run: RecordedRun, part: Part, group: Sequence[Operation]) -> bool:
+def independent(run: RecordedRun, part: RecordedPart, group: Sequence[Operation]) -> bool:
     """Whether most operations of a group use no result of the one before them."""
     pairs = list(pairwise(group))[:32]
     return 2 * sum(_reaches(run, part, one, two) for one, two in pairs) < len(pairs)
 
 
-def _reaches(run: RecordedRun, part: Part, one: Operation, two: Operation) -> bool:
+def _reaches(run: RecordedRun, part: RecordedPart, one: Operation, two: Operation) -> bool:
     reached = set(one.outs)
     for each in part.operations[one.at + 1 : min(two.at, one.at + NEAR)]:
         if not reached.isdisjoint(each.ins):

@@ -23,7 +23,7 @@ Stack = tuple[str, tuple[Line, ...]]
 computes); and the lines, the innermost first."""
 
 
-class Places:
+class ProgramPlaces:
     """Numbers the stacks of a program. A stack has only lines of the program's own files."""
 
     def __init__(self, root: str) -> None:

@@ -15,8 +15,8 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.runtime.operations.places import Places, Stack
-from tilewright.runtime.operations.values import Memory, Value, Values
+from tilewright.runtime.operations.places import ProgramPlaces, Stack
+from tilewright.runtime.operations.values import SharedMemory, Value, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ MOST_OPERATIONS = 300_000
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperationKind:
     """Facts about an operation, from its schema."""
 
     number: int
@@ -46,7 +46,7 @@ class Kind:
 
 
 @dataclass
-class Part:
+class RecordingPart:
     """What ran between two marks of steps. Times are in µs. ``host``: stack → time in which no operation ran."""
 
     began: int
@@ -58,14 +58,14 @@ class Part:
     host: dict[Stack, float] = field(default_factory=dict)
 
 
-class Recorder:
+class OperationRecorder:
     """The operations of one process."""
 
     def __init__(self, root: str) -> None:
-        self.process, self.places, self.values = os.getpid(), Places(root), Values()
+        self.process, self.places, self.values = os.getpid(), ProgramPlaces(root), Values()
         self.names: list[str] = []
-        self._kinds: dict[object, Kind] = {}
-        self.parts: list[Part] = [Part(perf_counter_ns())]
+        self._kinds: dict[object, OperationKind] = {}
+        self.parts: list[RecordingPart] = [RecordingPart(perf_counter_ns())]
         self.operations, self.busy, self.paused = 0, False, 0
         self._modes: list[Any] = []
         self.on_backward: Callable[[], None] = lambda: None
@@ -87,7 +87,7 @@ class Recorder:
     def mark(self) -> None:
         """Begins a new part."""
         self._end_part()
-        self.parts.append(Part(perf_counter_ns()))
+        self.parts.append(RecordingPart(perf_counter_ns()))
 
     def pause(self) -> None:
         """Records nothing from here on. The program runs at its own speed."""
@@ -140,7 +140,13 @@ class Recorder:
         return result
 
     def _after(
-        self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any], inputs: list[Value], result: Any, facts: Any
+        self,
+        kind: OperationKind,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        inputs: list[Value],
+        result: Any,
+        facts: Any,
     ) -> None:
         import torch
 
@@ -161,7 +167,7 @@ class Recorder:
         for at, tensor in enumerate(_tensors(result)):
             if id(tensor) in known or (kind.views and any(tensor is each for each in _tensors(args))):
                 continue
-            memory = inputs[0].memory if kind.views and inputs else Memory()
+            memory = inputs[0].memory if kind.views and inputs else SharedMemory()
             outs.append(self.values.add(tensor, memory, hash((number, at)), moved).index)
         backward = torch._C._current_graph_task_id() != -1
         flags = (GRADIENTS if grads.any and torch.is_grad_enabled() and not backward else 0) | BACKWARD * backward
@@ -188,7 +194,7 @@ class Recorder:
             return tuple((name, self._signed(each, inputs, grads)) for name, each in given.items())
         return given if isinstance(given, (int, float, str, bool, type(None))) else str(given)
 
-    def _kind(self, func: Any) -> Kind:
+    def _kind(self, func: Any) -> OperationKind:
         import torch
 
         name = str(func)
@@ -203,7 +209,7 @@ class Recorder:
         plain = name.removeprefix("aten.").rpartition(".")[0] or name
         self.names.append(name.removeprefix("aten.").removesuffix(".default"))
         random = seeded or plain.startswith(RANDOM) or "empty" in plain
-        kind = Kind(len(self.names) - 1, random, written, views, plain in SIZED_BY_VALUES)
+        kind = OperationKind(len(self.names) - 1, random, written, views, plain in SIZED_BY_VALUES)
         self._kinds[func] = kind
         return kind
 
@@ -296,7 +302,7 @@ def _names_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return any(isinstance(each, (str, torch.device, torch.Tensor)) for each in given)
 
 
-def _modes(recorder: Recorder) -> Iterator[Any]:
+def _modes(recorder: OperationRecorder) -> Iterator[Any]:
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.runtime import copied, observing
-from tilewright.runtime.operations.recorder import Part, Recorder
+from tilewright.runtime.operations.recorder import OperationRecorder, RecordingPart
 from tilewright.runtime.seeding import SEED
 
 VARIABLE = "TILEWRIGHT_OPERATIONS"
@@ -47,7 +47,7 @@ class RecordingObserver(observing.Observer):
 
     def __init__(self, settings: observing.Settings, root: str) -> None:
         super().__init__(settings)
-        self.recorder = Recorder(root)
+        self.recorder = OperationRecorder(root)
         self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
         self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
 
@@ -173,7 +173,7 @@ def _in_torch(file: str) -> bool:
     return ours or (f"{os.sep}torch{os.sep}" in file and f"{os.sep}data{os.sep}" not in file)
 
 
-def _record(recorder: Recorder) -> dict[str, Any]:
+def _record(recorder: OperationRecorder) -> dict[str, Any]:
     places, values = recorder.places, recorder.values
     kept = _kept(recorder.parts)
     numbers: dict[int, int] = {}
@@ -187,13 +187,13 @@ def _record(recorder: Recorder) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _part(recorder: Recorder, part: Part, kept: bool) -> dict[str, Any]:
+def _part(recorder: OperationRecorder, part: RecordingPart, kept: bool) -> dict[str, Any]:
     host = [[recorder.places.number(stack), us] for stack, us in part.host.items()]
     return {"us": part.us, "operations": part.operations, "rows": part.rows, "events": part.events if kept else [],
             "host": host}  # fmt: skip
 
 
-def _kept(parts: list[Part]) -> set[int]:
+def _kept(parts: list[RecordingPart]) -> set[int]:
     """Returns the parts whose operations are stored: those with a pair of a line and an operation that few parts before
     have.
     """

@@ -21,7 +21,7 @@ HASHED_BYTES = 1 << 16
 """Tensors from outside up to this size are compared by their bits."""
 
 
-class Memory:
+class SharedMemory:
     """The memory that a tensor and its views share. ``last``: the index of the value that was last written to it."""
 
     __slots__ = ("last", "written")
@@ -39,7 +39,7 @@ class Value:
 
     __slots__ = ("index", "memory", "moved", "own", "seen")
 
-    def __init__(self, memory: Memory, own: int, index: int, moved: bool) -> None:
+    def __init__(self, memory: SharedMemory, own: int, index: int, moved: bool) -> None:
         self.memory, self.own, self.index, self.moved = memory, own, index, moved
         self.seen = memory.written
 
@@ -76,7 +76,7 @@ class Values:
         value = getattr(tensor, "_tilewright", None)
         return value if value is not None else self._from_outside(tensor)
 
-    def add(self, tensor: Tensor, memory: Memory, number: int, moved: bool) -> Value:
+    def add(self, tensor: Tensor, memory: SharedMemory, number: int, moved: bool) -> Value:
         """Gives a tensor a new value."""
         value = Value(memory, number, self.index(tensor), moved)
         self._keep(tensor, value)
@@ -99,7 +99,7 @@ class Values:
         """
         moved = tensor.device.type != "cpu"
         if tensor.layout is not self._strided:
-            return self.add(tensor, Memory(), self.fresh(), moved)
+            return self.add(tensor, SharedMemory(), self.fresh(), moved)
         owner = self._owners.get(tensor.untyped_storage()._cdata, _nothing)()
         known: Value | None = getattr(owner, "_tilewright", None)
         if known is not None:
@@ -108,7 +108,7 @@ class Values:
             value.seen = known.seen
             self._keep(tensor, value)
             return value
-        return self.add(tensor, Memory(), self.fresh() if tensor.requires_grad else self._digest(tensor), moved)
+        return self.add(tensor, SharedMemory(), self.fresh() if tensor.requires_grad else self._digest(tensor), moved)
 
     def _digest(self, tensor: Tensor) -> int:
         size = tensor.numel() * tensor.element_size()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding, lines_of
 from tilewright.program.findings.record import Operation, RecordedRun
 
 PRODUCTS = ("bmm", "mm", "baddbmm", "matmul")
@@ -20,7 +20,7 @@ MOST = 12
 class AttentionByHand(FindingRule):
     name = "attention-by-hand"
     about = "attention is computed as a product, a softmax and a product, with all scores in memory"
-    threshold = Threshold(share=0.005)
+    threshold = FindingThreshold(share=0.005)
     order = 10
     covers = ("function-by-hand", "loop-of-operations", "broadcast-then-reduced", "rows-by-product")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding, lines_of
 from tilewright.program.findings.record import VIEWS, Operation, RecordedRun
 
 STEPS = 2
@@ -17,7 +17,7 @@ MOST_OF_ALL = 0.5
 class Constants(FindingRule):
     name = "constant-in-each-step"
     about = "a value that never changes is computed again in each step"
-    threshold = Threshold(share=0.004, count=2)
+    threshold = FindingThreshold(share=0.004, count=2)
     order = 30
     covers = ("made-on-host",)
 

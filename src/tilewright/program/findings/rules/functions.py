@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding, lines_of
 from tilewright.program.findings.chains import named_chains
 from tilewright.program.findings.record import Operation, RecordedRun
 
@@ -26,10 +26,10 @@ CALLS = {
 """What a chain computes → the function for it."""
 
 
-class FunctionsByHand(FindingRule):
+class ChainsByHand(FindingRule):
     name = "function-by-hand"
     about = "a norm, an activation or a loss is a chain of operations, each of which reads and writes all elements"
-    threshold = Threshold(share=0.003)
+    threshold = FindingThreshold(share=0.003)
     order = 20
     covers = ("rows-by-product", "broadcast-then-reduced", "loop-of-operations")
 
@@ -55,4 +55,4 @@ class FunctionsByHand(FindingRule):
             )  # fmt: skip
 
 
-RULE = FunctionsByHand()
+RULE = ChainsByHand()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
-from tilewright.program.findings.record import VIEWS, Line, Operation, Part, RecordedRun
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
+from tilewright.program.findings.record import VIEWS, Line, Operation, RecordedPart, RecordedRun
 
 CUTS = ("detach", "argmax", "item", "_local_scalar_dense")
 PRODUCTS = ("mm", "addmm", "bmm", "convolution", "matmul", "embedding", "mv", "dot")
 
 
-class UnusedGradients(FindingRule):
+class GradientsWithoutBackward(FindingRule):
     name = "gradients-without-backward"
     about = "results are recorded for a backward pass, and none follows"
-    threshold = Threshold(share=0.03, count=8)
+    threshold = FindingThreshold(share=0.03, count=8)
     order = 15
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
@@ -31,7 +31,7 @@ class UnusedGradients(FindingRule):
             yield from self._in(run, part, reached, used, used_lines)
 
     def _in(
-        self, run: RecordedRun, part: Part, reached: set[int], used: set[tuple[str, str]], used_lines: set[Line]
+        self, run: RecordedRun, part: RecordedPart, reached: set[int], used: set[tuple[str, str]], used_lines: set[Line]
     ) -> Iterator[RunFinding]:
         found: dict[tuple[str, str], list[tuple[Operation, Line]]] = defaultdict(list)
         for each in part.operations:
@@ -80,4 +80,4 @@ def _reached(run: RecordedRun) -> set[int]:
     return reached
 
 
-RULE = UnusedGradients()
+RULE = GradientsWithoutBackward()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
 from tilewright.program.findings.record import Line, RecordedRun
 
 
-class GrowingTensors(FindingRule):
+class TensorsGrown(FindingRule):
     name = "growing-tensor"
     about = "a tensor grows by a concatenation with itself, so all of its earlier values are copied each time"
-    threshold = Threshold(count=3)
+    threshold = FindingThreshold(count=3)
     order = 35
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
@@ -34,4 +34,4 @@ class GrowingTensors(FindingRule):
                 )  # fmt: skip
 
 
-RULE = GrowingTensors()
+RULE = TensorsGrown()

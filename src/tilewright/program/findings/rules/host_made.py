@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
-from tilewright.program.findings.record import Event, Line, RecordedRun
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
+from tilewright.program.findings.record import Line, RecordedCall, RecordedRun
 
 FACTORIES = ("arange", "zeros", "ones", "full", "eye", "linspace", "tril", "triu", "zeros_like", "ones_like", "outer",
              "scalar_tensor", "fill", "tril_indices", "triu_indices")  # fmt: skip
@@ -15,11 +15,11 @@ FACTORIES = ("arange", "zeros", "ones", "full", "eye", "linspace", "tril", "triu
 class MadeOnHost(FindingRule):
     name = "made-on-host"
     about = "a tensor is made on the host in each step, and then copied to the device"
-    threshold = Threshold(count=1)
+    threshold = FindingThreshold(count=1)
     order = 55
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
-        found: dict[Line, list[Event]] = defaultdict(list)
+        found: dict[Line, list[RecordedCall]] = defaultdict(list)
         for part in run.scenes[:1]:
             for each in part.events:
                 made = run.maker(each.ins[0]) if each.kind == "moved" and not (each.moved or each.via) else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
-from tilewright.program.findings.record import Event, Line, RecordedRun
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
+from tilewright.program.findings.record import Line, RecordedCall, RecordedRun
 
 CALLS = {"cpu": ".cpu()", "__bool__": "a condition", "__float__": "float()", "__int__": "int()",
          "__index__": "an index", "__format__": "a format", "__array__": "a NumPy function"}  # fmt: skip
@@ -18,12 +18,12 @@ LIBRARY = ("_get_value", "_single_tensor_adam", "_single_tensor_adamw")
 class HostReads(FindingRule):
     name = "host-reads"
     about = "the host reads a value of the device in each step, and waits until the device has computed it"
-    threshold = Threshold(count=1)
+    threshold = FindingThreshold(count=1)
     order = 60
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         trains = any(each.kind == "backward" for part in run.stored for each in part.events)
-        found: dict[Line, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+        found: dict[Line, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
         for part in run.stored:
             for each in part.events:
                 if each.lines and each.kind in ("read", "sized") and each.moved and each.via not in LIBRARY:
@@ -36,7 +36,7 @@ class HostReads(FindingRule):
                 some = next(iter(by_part.values()))
                 yield self._finding(line, some, count, run)
 
-    def _count(self, run: RecordedRun, by_part: dict[int, list[Event]]) -> float:
+    def _count(self, run: RecordedRun, by_part: dict[int, list[RecordedCall]]) -> float:
         """Returns how often the line reads in a step; of a line that no step has, how often where it runs."""
         steps = [part.index for part in run.steps]
         inside = [len(by_part.get(index, ())) for index in steps]
@@ -44,7 +44,7 @@ class HostReads(FindingRule):
             return sorted(inside)[len(inside) // 2]
         return max(len(each) if len(each) >= MANY else 0 for each in by_part.values())
 
-    def _finding(self, line: Line, events: list[Event], count: float, run: RecordedRun) -> RunFinding:
+    def _finding(self, line: Line, events: list[RecordedCall], count: float, run: RecordedRun) -> RunFinding:
         names = dict.fromkeys(CALLS.get(each.name, f".{each.name}()") for each in events)
         times = f"{count:g} values" if count != 1 else "a value"
         sized = any(each.kind == "sized" for each in events)
@@ -59,7 +59,7 @@ class HostReads(FindingRule):
         )  # fmt: skip
 
 
-def _results(by_part: dict[int, list[Event]], run: RecordedRun) -> bool:
+def _results(by_part: dict[int, list[RecordedCall]], run: RecordedRun) -> bool:
     """Whether a program that only computes results reads one of them, as it must."""
     few = all(len({each.ins for each in events}) <= 2 for events in by_part.values())
     return few and any(run.type_of(each.ins[0]).numel > 1 for events in by_part.values() for each in events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
 from tilewright.program.findings.record import VIEWS, RecordedRun
 from tilewright.program.findings.repeated import Repeated, repeated
 
@@ -16,7 +16,7 @@ HALF = 0.5
 class LoopsOverRows(FindingRule):
     name = "loop-of-operations"
     about = "a loop runs the same operations on one part of a batch at a time"
-    threshold = Threshold(share=0.01, count=3)
+    threshold = FindingThreshold(share=0.01, count=3)
     order = 50
     covers = ("host-reads", "made-on-host")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
 from tilewright.program.findings.record import RecordedRun
 
 
 class SingleTensorOptimizers(FindingRule):
     name = "optimizer-one-by-one"
     about = "an optimizer is told to update one parameter at a time"
-    threshold = Threshold(share=0.005)
+    threshold = FindingThreshold(share=0.005)
     order = 42
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
 from tilewright.program.findings.record import RecordedRun
 from tilewright.program.findings.repeated import Repeated, repeated
 from tilewright.program.findings.rules.loops import over_parameters
@@ -15,7 +15,7 @@ NORMS = ("linalg_vector_norm", "norm", "sum", "pow")
 class LoopsOverParameters(FindingRule):
     name = "loop-over-parameters"
     about = "a loop runs small operations on one parameter at a time"
-    threshold = Threshold(share=0.005, count=4)
+    threshold = FindingThreshold(share=0.005, count=4)
     order = 40
     covers = ("loop-of-operations", "host-reads", "function-by-hand")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding, lines_of
 from tilewright.program.findings.chains import behind, users_of
 from tilewright.program.findings.record import VIEWS, Operation, RecordedRun
 
@@ -18,7 +18,7 @@ LARGE = 4096
 class RowsByProduct(FindingRule):
     name = "rows-by-product"
     about = "rows of a table are chosen by a product with ones and zeros"
-    threshold = Threshold(share=0.002)
+    threshold = FindingThreshold(share=0.002)
     order = 22
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
@@ -51,7 +51,7 @@ def _ones(run: RecordedRun, value: int) -> tuple[Operation, ...]:
 class ReducedBroadcasts(FindingRule):
     name = "broadcast-then-reduced"
     about = "a product of all pairs is written to memory, and then added up"
-    threshold = Threshold(share=0.01)
+    threshold = FindingThreshold(share=0.01)
     order = 45
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding, lines_of
 from tilewright.program.findings.record import RecordedRun
 
 FEW = 0.25
@@ -13,7 +13,7 @@ FEW = 0.25
 class SortsForTheBest(FindingRule):
     name = "sort-for-a-few"
     about = "all values are sorted, and a few of them are used"
-    threshold = Threshold(share=0.003)
+    threshold = FindingThreshold(share=0.003)
     order = 36
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding, lines_of
 from tilewright.program.findings.record import RecordedRun
 
 
 class FilledGradients(FindingRule):
     name = "gradients-filled-with-zeros"
     about = "all gradients are filled with zeros in each step"
-    threshold = Threshold(count=2)
+    threshold = FindingThreshold(count=2)
     order = 65
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
