@@ -24,7 +24,9 @@ from tilewright.program.findings.record import Line, Operation, RecordedRun
 
 @dataclass(frozen=True)
 class FindingThreshold:
-    """The least that matters: a share of the step's time, and a number in a step. Both must be reached."""
+    """The least that matters: a share of the step's time or operations, and a number in a step. Both must be
+    reached.
+    """
 
     share: float = 0.0
     count: float = 0.0
@@ -65,6 +67,19 @@ class RunFinding:
         return not self.at.isdisjoint(other.at)
 
 
+@dataclass(frozen=True)
+class Weight:
+    """How much operations of a step matter: their share of its time, and their share of its operations."""
+
+    time: float
+    calls: float
+
+    @property
+    def most(self) -> float:
+        """The larger share. On a GPU, many small operations cost their calls."""
+        return max(self.time, self.calls)
+
+
 class FindingRule(ABC):
     """One kind of problem, without state."""
 
@@ -81,13 +96,16 @@ class FindingRule(ABC):
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         """Yields the findings in a record."""
 
-    def share(self, run: RecordedRun, operations: Iterable[Operation]) -> float:
-        """Returns the share of a step's time that operations of one part take."""
-        operations = tuple(operations)
+    def weight(self, run: RecordedRun, operations: Iterable[Operation]) -> Weight:
+        """Returns the weight of operations of one part in a step. A part that is longer than a step is the whole
+        then.
+        """
+        operations = tuple(dict.fromkeys(operations))
         if not operations:
-            return 0.0
-        whole = run.parts[operations[0].part].step_us
-        return sum(each.cost for each in operations) / whole
+            return Weight(0.0, 0.0)
+        part = run.parts[operations[0].part]
+        us, count = max(run.step_us, part.step_us), max(run.step_count, part.count)
+        return Weight(sum(each.cost for each in operations) / us, len(operations) / count)
 
 
 def lines_of(operations: Iterable[Operation]) -> tuple[Line, ...]:

@@ -20,6 +20,7 @@ VIEWS = frozenset((
     "chunk", "as_strided", "view_as_real", "split_with_sizes",
 ))  # fmt: skip
 """Operations whose result has values of their first input, unchanged but for their type."""
+PURE_VIEWS = VIEWS - {"clone", "_to_copy", "reshape", "_unsafe_view"}
 GRADIENTS, BACKWARD = 1, 2
 
 
@@ -67,6 +68,11 @@ class Operation:
     outs: tuple[int, ...]
     number: int
     us: float
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """Equal for operations with the same name at the same lines."""
+        return self.name, self.via, self.lines, self.flags
 
     @property
     def cost(self) -> float:
@@ -121,8 +127,8 @@ class RecordedPart:
 
     @cached_property
     def step_us(self) -> float:
-        """The time of the part without the recording's own: of its operations, and of the host between them."""
-        return max(1.0, sum(each.cost for each in self.operations) + sum(us for _, us in self.host))
+        """The time of the part's operations and of their calls."""
+        return max(1.0, sum(each.cost for each in self.operations))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +154,7 @@ class RecordedRun:
         stacks = [
             (via, tuple(Line(files[file], name, line) for file, name, line in lines)) for via, lines in record["stacks"]
         ]
-        parts = tuple(_part(n, part, stacks, record["names"]) for n, part in enumerate(record["parts"]))
+        parts = _steadied([_part(n, part, stacks, record["names"]) for n, part in enumerate(record["parts"])])
         return cls(parts, tuple(kinds[each] for each in record["types"]))
 
     @cached_property
@@ -165,7 +171,7 @@ class RecordedRun:
         if not inner:
             return self.stored
         usual = median(part.count for part in inner)
-        return tuple(part for part in inner if part.count <= 1.5 * usual) or tuple(inner)
+        return tuple(part for part in inner if usual / 1.5 <= part.count <= 1.5 * usual) or tuple(inner)
 
     @cached_property
     def step_us(self) -> float:
@@ -174,13 +180,18 @@ class RecordedRun:
 
     @cached_property
     def scenes(self) -> tuple[RecordedPart, ...]:
-        """The parts that rules look at: one typical step, and the parts that are no steps, if they take as long."""
+        """The parts that rules look at: one typical step, and the parts that are no steps, such as an evaluation."""
         if not self.steps:
             return ()
         usual = median(part.count for part in self.steps)
         typical = min(self.steps, key=lambda part: (abs(part.count - usual), part.index))
-        others = [part for part in self.stored if part not in self.steps and part.step_us >= self.step_us]
+        others = (part for part in self.stored if part not in self.steps and part.index > 0)
         return (typical, *others)
+
+    @cached_property
+    def step_count(self) -> float:
+        """The median number of operations of a step."""
+        return median(part.count for part in self.steps) if self.steps else 1.0
 
     @cached_property
     def producers(self) -> Mapping[int, Operation]:
@@ -196,6 +207,13 @@ class RecordedRun:
                 for value in dict.fromkeys(each.ins):
                     found.setdefault(value, []).append(each)
         return found
+
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """The values that are written to after they were made."""
+        every = (each for part in self.stored for each in part.operations)
+        writing = (each for each in every if each.name.partition(".")[0].endswith("_") and each.ins)
+        return frozenset(self.origin(each.ins[0]) for each in writing)
 
     def type_of(self, value: int) -> Type:
         return self.types[value]
@@ -221,6 +239,21 @@ class RecordedRun:
                 yield from self.users(each.outs[0])
             else:
                 yield each
+
+
+def _steadied(parts: Sequence[RecordedPart]) -> tuple[RecordedPart, ...]:
+    """Returns the parts with the median time of all operations that are alike. One that was interrupted by chance does
+    not look slow then.
+    """
+    times: dict[tuple[object, ...], list[float]] = {}
+    for part in parts:
+        for each in part.operations:
+            times.setdefault(each.alike, []).append(each.us)
+    usual = {key: median(us) for key, us in times.items()}
+    return tuple(
+        replace(part, operations=tuple(replace(each, us=usual[each.alike]) for each in part.operations))
+        for part in parts
+    )
 
 
 def _part(index: int, part: Mapping[str, Any], stacks: Sequence[Any], names: Sequence[str]) -> RecordedPart:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tilewright.program.findings.loops import SourceLoop
-from tilewright.program.findings.record import VIEWS, Line, Operation, RecordedPart, RecordedRun
+from tilewright.program.findings.record import PURE_VIEWS, Line, Operation, RecordedPart, RecordedRun
 
+WRITES = ("copy", "fill", "index_put", "zero")
 NEAR = 400
 """The most operations that are followed from one pass to the next."""
 
@@ -40,11 +41,22 @@ def repeated(run: RecordedRun, part: RecordedPart) -> Iterator[Repeated]:
         groups = _groups(operations)
         if not groups:
             continue
-        passes = max(map(len, groups.values()))
-        most = [group for group in groups.values() if 2 * len(group) >= passes]
+        passes = max(_passes(group, operations) for group in groups.values())
+        most = [group for group in groups.values() if len(group) >= passes]
         alone = tuple(each for group in most if independent(run, part, group) for each in group)
         lines = tuple(sorted({line for _, line in members}))
         yield Repeated(loop, lines, passes, operations, alone)
+
+
+def _passes(group: Sequence[Operation], operations: Sequence[Operation]) -> int:
+    """Returns how often a loop runs an operation before something else than the loop runs."""
+    inside = {each.at for each in operations}
+    longest = length = 1
+    for one, two in pairwise(group):
+        other = any(at not in inside for at in range(one.at + 1, two.at))
+        length = 1 if other else length + 1
+        longest = max(longest, length)
+    return longest
 
 
 def _stepping(run: RecordedRun, part: RecordedPart) -> set[SourceLoop]:
@@ -67,12 +79,15 @@ def _loop_of(each: Operation, loops: Sequence[SourceLoop], outer: set[SourceLoop
 
 
 def _groups(operations: Sequence[Operation]) -> Mapping[tuple[object, ...], list[Operation]]:
-    """Groups operations that are alike but for the pass: computing ones at the same lines, with the same name."""
+    """Groups operations that are alike but for the pass: at the same lines, with the same name. Views count only in a
+    loop that has nothing else.
+    """
     groups: dict[tuple[object, ...], list[Operation]] = defaultdict(list)
     for each in operations:
-        if each.name not in VIEWS and each.outs:
-            groups[each.lines, each.name].append(each)
-    return {key: group for key, group in groups.items() if len(group) > 1}
+        groups[each.lines, each.name].append(each)
+    repeated = {key: group for key, group in groups.items() if len(group) > 1}
+    computing = {key: group for key, group in repeated.items() if group[0].name not in PURE_VIEWS and group[0].outs}
+    return computing or repeated
 
 
 def independent(run: RecordedRun, part: RecordedPart, group: Sequence[Operation]) -> bool:
@@ -82,8 +97,9 @@ def independent(run: RecordedRun, part: RecordedPart, group: Sequence[Operation]
 
 
 def _reaches(run: RecordedRun, part: RecordedPart, one: Operation, two: Operation) -> bool:
+    needed = two.ins[1:2] if two.base in WRITES else two.ins  # what a write replaces is no input of it
     reached = set(one.outs)
     for each in part.operations[one.at + 1 : min(two.at, one.at + NEAR)]:
         if not reached.isdisjoint(each.ins):
             reached.update(each.outs)
-    return not reached.isdisjoint(two.ins)
+    return not reached.isdisjoint(needed)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 READS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__format__", "__array__")
 """Methods of a tensor whose result is on the host."""
 RANDOM = ("rand", "normal", "bernoulli", "dropout", "multinomial", "uniform", "exponential", "random")
+COPIES = ("tensor", "as_tensor")
+"""Functions that copy values of the host, if a device is given."""
 NOTED = frozenset((*READS, "to", "cuda", "cpu", "backward"))
 SIZED_BY_VALUES = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave")
 """Operations whose result has a size that depends on values. The host waits for it."""
@@ -233,7 +235,7 @@ class OperationRecorder:
         if name not in NOTED:
             result = func(*args, **kwargs)
             if kwargs.get("device") is not None:
-                self._on_device(result)
+                self._on_device(result, name in COPIES)
             return result
         began = perf_counter_ns()
         tensor = next(_tensors(args), None)
@@ -258,10 +260,14 @@ class OperationRecorder:
         else:
             self._event("backward" if name == "backward" else "read", name, stack, [value.index], value.moved)
 
-    def _on_device(self, result: Any) -> None:
-        """Notes that the program names the device of a new tensor."""
+    def _on_device(self, result: Any, copied: bool) -> None:
+        """Notes that the program names the device of a new tensor. ``copied``: whether its values are the host's."""
         for tensor in _tensors(result):
-            self.values.of(tensor).moved = True
+            value = self.values.of(tensor)
+            if copied:
+                stack = self.places.number(self.places.key(sys._getframe(3)))
+                self._event("moved", "tensor", stack, [value.index, value.index], False)
+            value.moved = True
 
     def _event(self, kind: str, name: str, stack: int, ins: list[int], moved: bool) -> None:
         part = self.parts[-1]

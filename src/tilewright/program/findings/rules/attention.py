@@ -20,7 +20,7 @@ MOST = 12
 class AttentionByHand(FindingRule):
     name = "attention-by-hand"
     about = "attention is computed as a product, a softmax and a product, with all scores in memory"
-    threshold = FindingThreshold(share=0.005)
+    threshold = FindingThreshold(share=0.003)
     order = 10
     covers = ("function-by-hand", "loop-of-operations", "broadcast-then-reduced", "rows-by-product")
 
@@ -33,14 +33,14 @@ class AttentionByHand(FindingRule):
                     if group:
                         found.setdefault(lines_of(group), []).extend(group)
             for operations in found.values():
-                share = self.share(run, operations)
+                weight = self.weight(run, operations)
                 times = sum(_is_softmax(each, run) for each in operations)
-                if self.threshold.reached(share, times):
+                if self.threshold.reached(weight.most, times):
                     yield RunFinding(
                         self.name, lines_of(operations),
                         f"attention by hand runs {times} times: the scores are written and read as a whole",
                         "call scaled_dot_product_attention (flash attention), for all heads at once",
-                        share, {"times": times}, ("scaled_dot_product_attention",),
+                        weight.time, {"times": times}, ("scaled_dot_product_attention",),
                     )  # fmt: skip
 
 

@@ -22,27 +22,30 @@ class Constants(FindingRule):
     covers = ("made-on-host",)
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
-        constant, written = _constant(run), _written(run)
+        constant = _constant(run)
         step = run.scenes[0] if run.scenes else None
         if step is None:
             return
+        moved = {each.ins[0] for each in step.events if each.kind == "moved"}
         found: dict[tuple[str, str], list[Operation]] = defaultdict(list)
         for each in step.operations:
             if each.lines and not each.via and each.number in constant and not (
-                each.backward or any(run.origin(out) in written for out in each.outs)
+                each.backward or run.numel_of(each) < 2 or any(run.origin(out) in run.written for out in each.outs)
             ):  # fmt: skip
                 found[each.lines[0].file, each.lines[0].function].append(each)
-        if self.share(run, (each for group in found.values() for each in group)) > MOST_OF_ALL:
+        if self.weight(run, (each for group in found.values() for each in group)).time > MOST_OF_ALL:
             return
         for group in found.values():
             computed = [each for each in group if each.name not in VIEWS or each.name == "lift_fresh"]
-            share = self.share(run, group)
-            if computed and self.threshold.reached(share, len(group)):
+            weight = self.weight(run, group)
+            copied = any(out in moved for each in group for out in each.outs)
+            if computed and len(group) >= self.threshold.count and (copied or weight.most >= self.threshold.share):
                 yield RunFinding(
                     self.name, lines_of(computed),
-                    f"{len(group)} operations compute the same constant values again in each step",
+                    f"{len(group)} operations {'make on the host' if copied else 'compute'} the same constant values "
+                    "again in each step",
                     "compute them once, on the device, and keep them: as a buffer of the module, or in a table",
-                    share, {"operations a step": len(group)},
+                    weight.time, {"operations a step": len(group)},
                     ("cached_constants", "constants_once", "made_on_device"),
                 )  # fmt: skip
 
@@ -53,12 +56,6 @@ def _constant(run: RecordedRun) -> set[int]:
         return set()
     parts = [{each.number for each in part.operations if not each.backward} for part in run.steps]
     return set.intersection(*parts)
-
-
-def _written(run: RecordedRun) -> set[int]:
-    """Returns the values that are written to later."""
-    writing = (each for part in run.steps for each in part.operations if each.name.partition(".")[0].endswith("_"))
-    return {run.origin(each.ins[0]) for each in writing if each.ins}
 
 
 RULE = Constants()

@@ -46,11 +46,11 @@ class ChainsByHand(FindingRule):
                 yield from self._finding(run, name, list(dict.fromkeys(operations)))
 
     def _finding(self, run: RecordedRun, name: str, operations: list[Operation]) -> Iterator[RunFinding]:
-        share = self.share(run, operations)
-        if self.threshold.reached(share, len(operations)):
+        weight = self.weight(run, operations)
+        if self.threshold.reached(weight.most, len(operations)):
             yield RunFinding(
                 self.name, lines_of(operations), f"{name} by hand takes {len(operations)} operations in a step",
-                f"call {CALLS[name]}", share, {"operations a step": len(operations)},
+                f"call {CALLS[name]}", weight.time, {"operations a step": len(operations)},
                 ("functions_by_hand", "cross_entropy_by_hand"),
             )  # fmt: skip
 

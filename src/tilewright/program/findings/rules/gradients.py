@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
 from tilewright.program.findings.record import VIEWS, Line, Operation, RecordedPart, RecordedRun
 
+FORWARD = ("forward", "__call__")
 CUTS = ("detach", "argmax", "item", "_local_scalar_dense")
 PRODUCTS = ("mm", "addmm", "bmm", "convolution", "matmul", "embedding", "mv", "dot")
 
@@ -35,19 +37,20 @@ class GradientsWithoutBackward(FindingRule):
     ) -> Iterator[RunFinding]:
         found: dict[tuple[str, str], list[tuple[Operation, Line]]] = defaultdict(list)
         for each in part.operations:
-            if each.gradients and not each.backward and each.name not in VIEWS and reached.isdisjoint(each.outs):
+            computes = each.name not in VIEWS and each.base not in CUTS
+            if each.gradients and not each.backward and computes and reached.isdisjoint(each.outs):
                 line = _region(each.lines, used, used_lines)
                 if line is not None:
                     found[line.file, line.function].append((each, line))
         for members in found.values():
             operations = [each for each, _ in members]
-            share = self.share(run, operations)
+            weight = self.weight(run, operations)
             products = any(each.base in PRODUCTS for each in operations)
-            if products and self.threshold.reached(share, len(operations)):
+            if products and self.threshold.reached(weight.most, len(operations)):
                 yield RunFinding(
                     self.name, tuple(sorted({line for _, line in members})),
                     f"{len(operations)} operations are recorded for gradients, and no backward pass follows",
-                    "run this part under torch.no_grad() or torch.inference_mode()", share,
+                    "run this part under torch.no_grad() or torch.inference_mode()", weight.time,
                     {"operations": len(operations)}, ("no_gradients", "unused_gradients"),
                 )  # fmt: skip
 
@@ -55,9 +58,10 @@ class GradientsWithoutBackward(FindingRule):
 def _region(lines: Sequence[Line], used: set[tuple[str, str]], used_lines: set[Line]) -> Line | None:
     """Returns the outermost line whose function has no operation that a backward pass needs."""
     outwards = [line for line in reversed(lines) if line.function != "<module>"] or list(lines[-1:])
-    for line in outwards:
-        if (line.file, line.function) not in used:
-            return line
+    free = [line for line in outwards if (line.file, line.function) not in used]
+    if free:
+        calls = list(takewhile(lambda line: line.function not in FORWARD, free)) or free[:1]
+        return calls[0] if used_lines else calls[min(1, len(calls) - 1)]  # a main function only calls another one
     return next((line for line in reversed(lines) if line not in used_lines), None)
 
 

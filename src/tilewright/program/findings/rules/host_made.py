@@ -22,8 +22,7 @@ class MadeOnHost(FindingRule):
         found: dict[Line, list[RecordedCall]] = defaultdict(list)
         for part in run.scenes[:1]:
             for each in part.events:
-                made = run.maker(each.ins[0]) if each.kind == "moved" and not (each.moved or each.via) else None
-                if made is not None and each.lines and made.base in FACTORIES and made.part == each.part:
+                if each.kind == "moved" and each.lines and not (each.moved or each.via) and _made(each, run):
                     found[each.lines[0]].append(each)
         for line, events in found.items():
             yield RunFinding(
@@ -31,6 +30,13 @@ class MadeOnHost(FindingRule):
                 "make them on the device: give the device to the function that makes them", 0.0,
                 {"times a step": len(events)}, ("made_on_device",),
             )  # fmt: skip
+
+
+def _made(call: RecordedCall, run: RecordedRun) -> bool:
+    """Whether the moved tensor was made in the same step, and has its first values."""
+    made = run.maker(call.ins[0])
+    fresh = made is not None and made.base in FACTORIES and made.part == call.part
+    return fresh and run.origin(call.ins[0]) not in run.written
 
 
 RULE = MadeOnHost()

@@ -12,6 +12,7 @@ CALLS = {"cpu": ".cpu()", "__bool__": "a condition", "__float__": "float()", "__
          "__index__": "an index", "__format__": "a format", "__array__": "a NumPy function"}  # fmt: skip
 MANY = 8
 """Outside of the steps, so many reads by one line are worth a finding."""
+NORMS = ("linalg_vector_norm", "norm", "frobenius_norm")
 LIBRARY = ("_get_value", "_single_tensor_adam", "_single_tensor_adamw")
 
 
@@ -49,10 +50,13 @@ class HostReads(FindingRule):
         times = f"{count:g} values" if count != 1 else "a value"
         sized = any(each.kind == "sized" for each in events)
         what = f"the number of rows that {', '.join(names)} finds" if sized else f"{times} ({', '.join(names)})"
-        advice = (
-            "compute with a mask of fixed size" if sized else
-            "keep it on the device, add it up there, and read it once after some steps"
-        )  # fmt: skip
+        made = [run.maker(each.ins[0]) for each in events if each.ins]
+        norms = any(each is not None and each.base in NORMS for each in made)
+        advice = "keep it on the device, add it up there, and read it once after some steps"
+        if sized:
+            advice = "compute with a mask of fixed size"
+        elif norms:
+            advice = "clip by torch.nn.utils.clip_grad_norm_: it takes all norms at once (foreach), and reads none"
         return RunFinding(
             self.name, (line,), f"the host reads {what} in each step, and waits for the device: a sync", advice,
             0.0, {"reads a step": count}, ("host_synchronisation", "repeated_reads", "late_prints", "element_reads"),

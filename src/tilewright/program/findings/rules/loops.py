@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
-from tilewright.program.findings.record import VIEWS, RecordedRun
+from tilewright.program.findings.record import PURE_VIEWS, VIEWS, RecordedRun
 from tilewright.program.findings.repeated import Repeated, repeated
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution")
+FEW = 4
+"""Fewer passes are a finding only if they use no parameters: three products with different weights are usual."""
 HALF = 0.5
 """At least so much of a loop's time must be in operations that do not depend on the pass before."""
 
@@ -16,19 +18,15 @@ HALF = 0.5
 class LoopsOverRows(FindingRule):
     name = "loop-of-operations"
     about = "a loop runs the same operations on one part of a batch at a time"
-    threshold = FindingThreshold(share=0.01, count=3)
+    threshold = FindingThreshold(share=0.005, count=3)
     order = 50
     covers = ("host-reads", "made-on-host")
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         for part in run.scenes:
             for each in repeated(run, part):
-                share = self.share(run, each.operations)
-                if (
-                    self.threshold.reached(share, each.passes)
-                    and not _again(each, run)
-                    and not over_parameters(each, run)
-                ):
+                weight = self.weight(run, each.operations)
+                if self.threshold.reached(weight.most, each.passes) and not _left_out(each, run):
                     alone = sum(one.cost for one in each.independent) / max(1e-9, _computing(each))
                     if alone >= HALF:
                         yield RunFinding(
@@ -37,13 +35,22 @@ class LoopsOverRows(FindingRule):
                             "ones on another row or slice",
                             "compute all passes together: index, stack or reshape the batch first (gather, unfold, "
                             "broadcast, one batched product), then run each operation once",
-                            share, {"passes a step": each.passes, "operations a step": len(each.operations)},
+                            weight.time, {"passes a step": each.passes, "operations a step": len(each.operations)},
                             ("rows_together", "counts_at_once", "filled_on_host"),
                         )  # fmt: skip
 
 
+def _left_out(each: Repeated, run: RecordedRun) -> bool:
+    few = each.passes < FEW and _weights(each, run)
+    return few or _again(each, run) or over_parameters(each, run)
+
+
+def _weights(each: Repeated, run: RecordedRun) -> bool:
+    return any(run.type_of(run.origin(value)).parameter for one in each.operations for value in one.ins)
+
+
 def _computing(each: Repeated) -> float:
-    return sum(one.cost for one in each.operations if one.name not in VIEWS)
+    return sum(one.cost for one in each.operations if one.name not in PURE_VIEWS)
 
 
 def _again(each: Repeated, run: RecordedRun) -> bool:

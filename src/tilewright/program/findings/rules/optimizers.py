@@ -18,12 +18,12 @@ class SingleTensorOptimizers(FindingRule):
         made = [each for part in run.parts for each in part.events if each.kind == "single-tensor" and each.lines]
         step = run.scenes[0].operations if run.scenes else ()
         updates = [each for each in step if each.via.startswith("_single_tensor")]
-        share = self.share(run, updates)
-        if made and self.threshold.reached(share, len(updates)):
+        weight = self.weight(run, updates)
+        if made and self.threshold.reached(weight.most, len(updates)):
             yield RunFinding(
                 self.name, tuple(dict.fromkeys(each.lines[0] for each in made)),
                 f"the optimizer updates one parameter at a time, in {len(updates)} operations a step",
-                "leave out foreach=False, or pass fused=True", share, {"operations a step": len(updates)},
+                "leave out foreach=False, or pass fused=True", weight.time, {"operations a step": len(updates)},
                 ("fused_optimizer",),
             )  # fmt: skip
 

@@ -15,19 +15,19 @@ NORMS = ("linalg_vector_norm", "norm", "sum", "pow")
 class LoopsOverParameters(FindingRule):
     name = "loop-over-parameters"
     about = "a loop runs small operations on one parameter at a time"
-    threshold = FindingThreshold(share=0.005, count=4)
+    threshold = FindingThreshold(share=0.002, count=4)
     order = 40
     covers = ("loop-of-operations", "host-reads", "function-by-hand")
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         for part in run.scenes:
             for each in repeated(run, part):
-                share = self.share(run, each.operations)
-                if self.threshold.reached(share, each.passes) and over_parameters(each, run):
+                weight = self.weight(run, each.operations)
+                if self.threshold.reached(weight.most, each.passes) and over_parameters(each, run):
                     yield RunFinding(
                         self.name, each.lines,
                         f"a loop runs {len(each.operations)} operations in a step on one parameter at a time",
-                        _advice(each), share, {"operations a step": len(each.operations)},
+                        _advice(each), weight.time, {"operations a step": len(each.operations)},
                         ("foreach_parameters", "fused_optimizer"),
                     )  # fmt: skip
 

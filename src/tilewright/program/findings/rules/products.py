@@ -26,13 +26,13 @@ class RowsByProduct(FindingRule):
             for each in part.operations:
                 if each.base in PRODUCTS and not each.backward and len(each.ins) > 1:
                     ones = next((path for value in each.ins[-2:] if (path := _ones(run, value))), ())
-                    share = self.share(run, (*ones, each))
-                    if ones and self.threshold.reached(share, 1):
+                    weight = self.weight(run, (*ones, each))
+                    if ones and self.threshold.reached(weight.most, 1):
                         yield RunFinding(
                             self.name, lines_of((*ones, each)),
                             "rows of a table are chosen by a product with a one-hot matrix",
-                            "index the table with the labels: embedding, gather or table[index]", share,
-                            {"share of the step": share}, ("rows_by_index",),
+                            "index the table with the labels: embedding, gather or table[index]", weight.time,
+                            {"operations": len(ones) + 1}, ("rows_by_index",),
                         )  # fmt: skip
 
 
@@ -60,8 +60,8 @@ class ReducedBroadcasts(FindingRule):
                 if each.base not in ("mul", "sub") or each.backward or run.numel_of(each) < LARGE:
                     continue
                 chain = self._reduced(run, each)
-                share = self.share(run, chain)
-                if chain and self.threshold.reached(share, 1):
+                weight = self.weight(run, chain)
+                if chain and self.threshold.reached(weight.most, 1):
                     what = "a distance" if each.base == "sub" else "a product"
                     advice = (
                         "cdist, or products and norms" if each.base == "sub" else "a matrix product (matmul, einsum)"
@@ -69,7 +69,7 @@ class ReducedBroadcasts(FindingRule):
                     yield RunFinding(
                         self.name, lines_of(chain),
                         f"{what} of all pairs is broadcast to {run.numel_of(each)} elements, and then added up",
-                        f"use {advice}: it adds up without repeated copies or a broadcast in memory", share,
+                        f"use {advice}: it adds up without repeated copies or a broadcast in memory", weight.time,
                         {"elements": run.numel_of(each)},
                     )  # fmt: skip
 

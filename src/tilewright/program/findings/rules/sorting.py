@@ -27,11 +27,11 @@ class SortsForTheBest(FindingRule):
                     user.name in ("slice.Tensor", "select.int") and run.numel_of(user) <= FEW * whole for user in users
                 )
                 alike = [one for one in part.operations if one.lines == each.lines and one.name == each.name]
-                share = self.share(run, alike)
-                if few and self.threshold.reached(share, 1):
+                weight = self.weight(run, alike)
+                if few and self.threshold.reached(weight.most, 1):
                     yield RunFinding(
                         self.name, lines_of((each,)), f"{whole} values are sorted, and few of them are used",
-                        "call topk, which finds the best without a whole sort", share, {"values": whole},
+                        "call topk, which finds the best without a whole sort", weight.time, {"values": whole},
                     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ class FilledGradients(FindingRule):
             if filled:
                 yield RunFinding(
                     self.name, lines_of(filled), "zero_grad fills all gradients with zeros in each step",
-                    "call zero_grad(set_to_none=True), which is the default", self.share(run, filled),
+                    "call zero_grad(set_to_none=True), which is the default", self.weight(run, filled).time,
                     {"operations a step": len(filled)}, ("gradients_to_none",),
                 )  # fmt: skip
 
