@@ -209,11 +209,14 @@ class RecordedRun:
         return found
 
     @cached_property
-    def written(self) -> frozenset[int]:
-        """The values that are written to after they were made."""
-        every = (each for part in self.stored for each in part.operations)
-        writing = (each for each in every if each.name.partition(".")[0].endswith("_") and each.ins)
-        return frozenset(self.origin(each.ins[0]) for each in writing)
+    def writers(self) -> Mapping[int, Sequence[Operation]]:
+        """Value → the operations that write to it after it was made."""
+        found: dict[int, list[Operation]] = {}
+        for part in self.stored:
+            for each in part.operations:
+                if each.name.partition(".")[0].endswith("_") and each.ins:
+                    found.setdefault(self.origin(each.ins[0]), []).append(each)
+        return found
 
     def type_of(self, value: int) -> Type:
         return self.types[value]

@@ -17,7 +17,8 @@ NEAR = 400
 
 @dataclass(frozen=True)
 class Repeated:
-    """A loop in one part. ``passes``: how often its operation that runs most often ran in the part.
+    """A loop in one part. ``passes``: how often it runs its most frequent operation before something else runs;
+    ``times``: how often in the part.
 
     independent: the operations that use no result of the pass before.
     """
@@ -25,6 +26,7 @@ class Repeated:
     loop: SourceLoop
     lines: tuple[Line, ...]
     passes: int
+    times: int
     operations: tuple[Operation, ...]
     independent: tuple[Operation, ...]
 
@@ -42,10 +44,11 @@ def repeated(run: RecordedRun, part: RecordedPart) -> Iterator[Repeated]:
         if not groups:
             continue
         passes = max(_passes(group, operations) for group in groups.values())
-        most = [group for group in groups.values() if len(group) >= passes]
+        most = [group for group in groups.values() if 2 * len(group) >= passes]
         alone = tuple(each for group in most if independent(run, part, group) for each in group)
         lines = tuple(sorted({line for _, line in members}))
-        yield Repeated(loop, lines, passes, operations, alone)
+        times = max(map(len, groups.values()))
+        yield Repeated(loop, lines, passes, times, operations, alone)
 
 
 def _passes(group: Sequence[Operation], operations: Sequence[Operation]) -> int:

@@ -241,21 +241,24 @@ class OperationRecorder:
         tensor = next(_tensors(args), None)
         value = None if tensor is None else self.values.of(tensor)
         self.parts[-1].own_ns += perf_counter_ns() - began
+        pinned = tensor is not None and name in ("to", "cuda") and tensor.device.type == "cpu" and tensor.is_pinned()
         result = func(*args, **kwargs)
         if name == "backward":
             self.on_backward()
         if value is not None:
             began = perf_counter_ns()
-            self._noted(name, value, result, _names_device(args[1:], kwargs))
+            self._noted(name, value, result, _names_device(args[1:], kwargs), pinned)
             self.parts[-1].own_ns += perf_counter_ns() - began
         return result
 
-    def _noted(self, name: str, value: Value, result: Any, named: bool) -> None:
+    def _noted(self, name: str, value: Value, result: Any, named: bool, pinned: bool) -> None:
         stack = self.places.number(self.places.key(sys._getframe(3)))
         if name in ("to", "cuda"):
             if name == "cuda" or named:
                 moved = self.values.of(result)
-                self._event("moved", name, stack, [value.index, moved.index], value.moved)
+                copied = result.is_cuda and not value.moved
+                how = ("pinned" if pinned else "pageable") if copied else name
+                self._event("moved", how, stack, [value.index, moved.index], value.moved)
                 moved.moved = True
         else:
             self._event("backward" if name == "backward" else "read", name, stack, [value.index], value.moved)

@@ -20,7 +20,7 @@ MOST = 12
 class AttentionByHand(FindingRule):
     name = "attention-by-hand"
     about = "attention is computed as a product, a softmax and a product, with all scores in memory"
-    threshold = FindingThreshold(share=0.003)
+    threshold = FindingThreshold(share=0.001)
     order = 10
     covers = ("function-by-hand", "loop-of-operations", "broadcast-then-reduced", "rows-by-product")
 

@@ -19,7 +19,7 @@ class Constants(FindingRule):
     about = "a value that never changes is computed again in each step"
     threshold = FindingThreshold(share=0.004, count=2)
     order = 30
-    covers = ("made-on-host",)
+    covers = ("made-on-host", "work-done-twice")
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         constant = _constant(run)
@@ -30,7 +30,7 @@ class Constants(FindingRule):
         found: dict[tuple[str, str], list[Operation]] = defaultdict(list)
         for each in step.operations:
             if each.lines and not each.via and each.number in constant and not (
-                each.backward or run.numel_of(each) < 2 or any(run.origin(out) in run.written for out in each.outs)
+                each.backward or _scalar(run, each) or _changed(run, each, constant)
             ):  # fmt: skip
                 found[each.lines[0].file, each.lines[0].function].append(each)
         if self.weight(run, (each for group in found.values() for each in group)).time > MOST_OF_ALL:
@@ -38,7 +38,7 @@ class Constants(FindingRule):
         for group in found.values():
             computed = [each for each in group if each.name not in VIEWS or each.name == "lift_fresh"]
             weight = self.weight(run, group)
-            copied = any(out in moved for each in group for out in each.outs)
+            copied = any(value in moved for each in group for value in each.outs or each.ins)
             if computed and len(group) >= self.threshold.count and (copied or weight.most >= self.threshold.share):
                 yield RunFinding(
                     self.name, lines_of(computed),
@@ -48,6 +48,16 @@ class Constants(FindingRule):
                     weight.time, {"operations a step": len(group)},
                     ("cached_constants", "constants_once", "made_on_device"),
                 )  # fmt: skip
+
+
+def _scalar(run: RecordedRun, each: Operation) -> bool:
+    return all(run.type_of(value).numel < 2 for value in each.outs or each.ins)
+
+
+def _changed(run: RecordedRun, each: Operation, constant: set[int]) -> bool:
+    """Whether something else than a constant is written to a result later."""
+    writers = (writer for out in each.outs for writer in run.writers.get(run.origin(out), ()))
+    return any(writer.number not in constant for writer in writers)
 
 
 def _constant(run: RecordedRun) -> set[int]:

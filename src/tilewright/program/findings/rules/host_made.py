@@ -33,10 +33,23 @@ class MadeOnHost(FindingRule):
 
 
 def _made(call: RecordedCall, run: RecordedRun) -> bool:
-    """Whether the moved tensor was made in the same step, and has its first values."""
+    """Whether the moved tensor was made in the same step, and not of data of the host."""
     made = run.maker(call.ins[0])
     fresh = made is not None and made.base in FACTORIES and made.part == call.part
-    return fresh and run.origin(call.ins[0]) not in run.written
+    writers = run.writers.get(run.origin(call.ins[0]), ())
+    return fresh and not any(_of_data(run, value) for writer in writers for value in writer.ins[1:2] or writer.ins)
+
+
+def _of_data(run: RecordedRun, value: int, deep: int = 12) -> bool:
+    """Whether a value is made of data from outside, and not only of ranges and constants."""
+    waiting, seen = [value], set[int]()
+    while waiting and len(seen) < deep:
+        made = run.producers.get(waiting.pop())
+        if made is None or made.name == "lift_fresh":
+            return True
+        seen.add(made.at)
+        waiting += made.ins
+    return False
 
 
 RULE = MadeOnHost()

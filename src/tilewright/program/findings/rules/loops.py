@@ -18,9 +18,9 @@ HALF = 0.5
 class LoopsOverRows(FindingRule):
     name = "loop-of-operations"
     about = "a loop runs the same operations on one part of a batch at a time"
-    threshold = FindingThreshold(share=0.005, count=3)
-    order = 50
-    covers = ("host-reads", "made-on-host")
+    threshold = FindingThreshold(share=0.003, count=3)
+    order = 28
+    covers = ("host-reads", "made-on-host", "constant-in-each-step")
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         for part in run.scenes:

@@ -16,7 +16,7 @@ class LoopsOverParameters(FindingRule):
     name = "loop-over-parameters"
     about = "a loop runs small operations on one parameter at a time"
     threshold = FindingThreshold(share=0.002, count=4)
-    order = 40
+    order = 26
     covers = ("loop-of-operations", "host-reads", "function-by-hand")
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:

@@ -16,25 +16,26 @@ class RecurrentCells(FindingRule):
     name = "cell-by-hand"
     about = "a recurrent cell is a chain of small operations that runs once for each step of time"
     threshold = FindingThreshold(share=0.05, count=8)
-    order = 38
+    order = 25
+    covers = ("loop-of-operations",)
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         for part in run.scenes:
             for each in repeated(run, part):
                 gates = [one for one in each.operations if one.base in GATES and not one.via]
                 weight = self.weight(run, each.operations)
-                if self.threshold.reached(weight.most, each.passes) and self._cell(each, len(gates)):
+                if self.threshold.reached(weight.most, each.times) and self._cell(each, len(gates)):
                     yield RunFinding(
                         self.name, lines_of(gates),
                         f"a recurrent cell by hand runs {len(each.operations)} small operations a step",
                         "compile the cell (torch.compile), which fuses its gates, or use torch.nn.LSTM or GRU",
-                        weight.time, {"operations a step": len(each.operations), "passes": each.passes},
+                        weight.time, {"operations a step": len(each.operations), "times a step": each.times},
                         ("compiled_function", "compiled_model"),
                     )  # fmt: skip
 
     def _cell(self, each: Repeated, gates: int) -> bool:
         """Whether each pass has gates, and needs the pass before."""
-        return gates >= 2 * each.passes and len(each.independent) < MOST_ALONE * len(each.operations)
+        return gates >= each.times and len(each.independent) < MOST_ALONE * len(each.operations)
 
 
 RULE = RecurrentCells()
