@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -63,13 +63,12 @@ def _passes(group: Sequence[Operation], operations: Sequence[Operation]) -> int:
 
 
 def _stepping(run: RecordedRun, part: RecordedPart) -> set[SourceLoop]:
-    """Returns the loops whose passes are steps: those around a backward pass, or around almost all of a part."""
-    lines = [line for one in run.stored for event in one.events if event.kind == "backward" for line in event.lines]
-    if not lines:
-        usual = run.steps[0].operations if run.steps else ()
-        counts = Counter(line for each in usual for line in set(each.lines))
-        lines = [line for line, count in counts.items() if 2 * count > len(usual)]
-    return {loop for loop in run.loops for line in lines if loop.has(line.file, line.line)}
+    """Returns the loops whose passes are steps: those around a backward pass, or around all operations of a step."""
+    lines = {line for one in run.stored for event in one.events if event.kind == "backward" for line in event.lines}
+    if lines:
+        return {loop for loop in run.loops for line in lines if loop.has(line.file, line.line)}
+    step = [each for each in (run.steps[0] if run.steps else part).operations if each.lines]
+    return {loop for loop in run.loops if all(any(loop.has(at.file, at.line) for at in each.lines) for each in step)}
 
 
 def _loop_of(each: Operation, loops: Sequence[SourceLoop], outer: set[SourceLoop]) -> tuple[SourceLoop, Line] | None:

@@ -68,7 +68,7 @@ class RecordingObserver(observing.Observer):
             self.recorder.stop()
             folder = Path(self.settings["folder"])
             unfinished = folder / f"part-operations{self.process}"
-            unfinished.write_text(json.dumps(_record(self.recorder), separators=(",", ":")))
+            unfinished.write_text(json.dumps(record_of(self.recorder), separators=(",", ":")))
             unfinished.replace(folder / f"operations{self.process}.json")
         super().finish(cut)
 
@@ -173,7 +173,8 @@ def _in_torch(file: str) -> bool:
     return ours or (f"{os.sep}torch{os.sep}" in file and f"{os.sep}data{os.sep}" not in file)
 
 
-def _record(recorder: OperationRecorder) -> dict[str, Any]:
+def record_of(recorder: OperationRecorder) -> dict[str, Any]:
+    """Returns the record of a recorder as JSON has it. The recorder must have stopped."""
     places, values = recorder.places, recorder.values
     kept = _kept(recorder.parts)
     numbers: dict[int, int] = {}

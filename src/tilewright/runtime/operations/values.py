@@ -37,9 +37,10 @@ class Value:
     its device by name. On a CPU, only this shows what would be on a GPU.
     """
 
-    __slots__ = ("index", "memory", "moved", "own", "seen")
+    __slots__ = ("index", "memory", "moved", "own", "recording", "seen")
 
-    def __init__(self, memory: SharedMemory, own: int, index: int, moved: bool) -> None:
+    def __init__(self, recording: Values, memory: SharedMemory, own: int, index: int, moved: bool) -> None:
+        self.recording = recording
         self.memory, self.own, self.index, self.moved = memory, own, index, moved
         self.seen = memory.written
 
@@ -73,12 +74,12 @@ class Values:
 
     def of(self, tensor: Tensor) -> Value:
         """Returns the value of a tensor. A tensor from outside gets one."""
-        value = getattr(tensor, "_tilewright", None)
-        return value if value is not None else self._from_outside(tensor)
+        value: Value | None = getattr(tensor, "_tilewright", None)
+        return value if value is not None and value.recording is self else self._from_outside(tensor)
 
     def add(self, tensor: Tensor, memory: SharedMemory, number: int, moved: bool) -> Value:
         """Gives a tensor a new value."""
-        value = Value(memory, number, self.index(tensor), moved)
+        value = Value(self, memory, number, self.index(tensor), moved)
         self._keep(tensor, value)
         return value
 
@@ -102,9 +103,9 @@ class Values:
             return self.add(tensor, SharedMemory(), self.fresh(), moved)
         owner = self._owners.get(tensor.untyped_storage()._cdata, _nothing)()
         known: Value | None = getattr(owner, "_tilewright", None)
-        if known is not None:
+        if known is not None and known.recording is self:
             at = (tensor.shape, tensor.stride(), tensor.storage_offset())
-            value = Value(known.memory, hash((known.own, at)), known.index, known.moved)
+            value = Value(self, known.memory, hash((known.own, at)), known.index, known.moved)
             value.seen = known.seen
             self._keep(tensor, value)
             return value

@@ -29,7 +29,7 @@ CALLS = {
 class ChainsByHand(FindingRule):
     name = "function-by-hand"
     about = "a norm, an activation or a loss is a chain of operations, each of which reads and writes all elements"
-    threshold = FindingThreshold(share=0.003)
+    threshold = FindingThreshold(share=0.002)
     order = 20
     covers = ("rows-by-product", "broadcast-then-reduced", "loop-of-operations")
 

@@ -65,6 +65,8 @@ class HostReads(FindingRule):
 
 def _results(by_part: dict[int, list[RecordedCall]], run: RecordedRun) -> bool:
     """Whether a program that only computes results reads one of them, as it must."""
+    if any(each.kind == "sized" for events in by_part.values() for each in events):
+        return False
     few = all(len({each.ins for each in events}) <= 2 for events in by_part.values())
     return few and any(run.type_of(each.ins[0]).numel > 1 for events in by_part.values() for each in events)
 
