@@ -17,7 +17,7 @@ PRODUCTS = ("mm", "addmm", "bmm", "convolution", "matmul", "embedding", "mv", "d
 class GradientsWithoutBackward(FindingRule):
     name = "gradients-without-backward"
     about = "results are recorded for a backward pass, and none follows"
-    threshold = FindingThreshold(share=0.03, count=8)
+    threshold = FindingThreshold(share=0.03, count=4)
     order = 15
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
