@@ -65,6 +65,7 @@ class RecordingObserver(observing.Observer):
         """Writes the record of the operations, and that of the run."""
         if not self._ended:
             self._ended = True
+            self._sampler.join()  # a thread that is left when Python ends can end the process by an abort
             self.recorder.stop()
             folder = Path(self.settings["folder"])
             unfinished = folder / f"part-operations{self.process}"
