@@ -65,7 +65,8 @@ class RecordingObserver(observing.Observer):
         """Writes the record of the operations, and that of the run."""
         if not self._ended:
             self._ended = True
-            self._sampler.join()  # a thread that is left when Python ends can end the process by an abort
+            if self._sampler.ident is not None:  # a thread that is left when Python ends can abort the process
+                self._sampler.join()
             self.recorder.stop()
             folder = Path(self.settings["folder"])
             unfinished = folder / f"part-operations{self.process}"
