@@ -59,7 +59,7 @@ def items_of_run(
     found: list[AgentFinding] = []
     for n, (each, place) in enumerate(zip(findings, places, strict=True), 1):
         id, level = f"{FOUND}{n}", level_of(each.share)
-        share = f", {percent(each.share)} of the step" if each.share >= 0.001 else ""
+        share = f", {percent(each.share)} of the step's time" if each.share >= 0.001 else ""
         text = f"{each.text} ({place}{share})"
         item = _item_for(each, place, sites, of_change, known) or id
         if item == id:

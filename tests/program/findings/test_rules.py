@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.program.findings.recorded_here import marked, recorded, rules_at
+
+from tilewright.program.findings.finding import finding_rules
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -59,6 +62,11 @@ def layer_norm_by_hand() -> object:
 def gelu_by_hand() -> object:
     x = torch.randn(64, 32)
     return 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))  # here
+
+
+def gelu_of_products() -> object:
+    x = torch.randn(64, 32)
+    return 0.5 * x * (1.0 + torch.tanh(0.8 * (x + 0.044715 * x * x * x)))  # here
 
 
 def silu_by_hand() -> object:
@@ -276,6 +284,7 @@ PAIRS: tuple[tuple[str, Callable[[], object], Callable[[], object]], ...] = (
     ("function-by-hand", rms_norm_by_hand, functions_of_torch),
     ("function-by-hand", layer_norm_by_hand, functions_of_torch),
     ("function-by-hand", gelu_by_hand, functions_of_torch),
+    ("function-by-hand", gelu_of_products, cell_of_torch),
     ("function-by-hand", silu_by_hand, a_gate),
     ("function-by-hand", softmax_by_hand, functions_of_torch),
     ("function-by-hand", cross_entropy_by_hand, functions_of_torch),
@@ -307,3 +316,9 @@ def test_a_problem_is_found_at_its_line(rule: str, problem: Callable[[], object]
 @pytest.mark.parametrize(("rule", "near"), dict.fromkeys((rule, near) for rule, _, near in PAIRS))
 def test_what_only_looks_like_it_is_left_out(rule: str, near: Callable[[], object]) -> None:
     assert rule not in rules_at(recorded(near))
+
+
+def test_the_documentation_lists_each_rule() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "agent.md").read_text()
+    for rule in finding_rules():
+        assert f"| `{rule.name}` | {rule.about} |" in text

@@ -9,8 +9,7 @@
 
     RULE = HostReads()
 
-Put the file into the folder `rules`, or name the rule in the entry point group ``tilewright.program.findings.rules`` of
-your package. A rule is a pure function of the record.
+Put the file into the folder `rules`. A rule is a pure function of the record, and its threshold is data.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.program.findings.record import Operation, RecordedRun
@@ -180,13 +181,25 @@ def multiplied(last: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]
 
 def gelu(last: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
     """An error function, or a hyperbolic tangent of a cube, that is multiplied with the value."""
-    cube = behind(run, last.ins[0], ("pow",), 5) if last.base == "tanh" else ()
+    cube = (behind(run, last.ins[0], ("pow",), 5) or _cube(run, last.ins[0])) if last.base == "tanh" else ()
     if last.base == "tanh" and not cube:
         return
     after = users_of(run, last)
     products = [each for one in after for each in users_of(run, one) if one.base == "add" and each.base == "mul"]
     if products:
         yield "GELU", (*cube, last, *after[:1], *products[:1])
+
+
+def _cube(run: RecordedRun, value: int) -> Chain:
+    """Returns the sum and the products that have one value three times or more."""
+    waiting, chain, times = [value], list[Operation](), Counter[int]()
+    while waiting and len(chain) < AROUND:
+        made = run.maker(waiting.pop(0))
+        if made is not None and made.base in ("add", "mul") and not made.backward:
+            chain.append(made)
+            times.update(run.origin(each) for each in made.ins)
+            waiting += made.ins
+    return tuple(chain) if max(times.values(), default=0) > 2 else ()
 
 
 def logarithm(last: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
