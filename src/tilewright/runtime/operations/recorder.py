@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.operations.places import ProgramPlaces, Stack
 from tilewright.runtime.operations.values import SharedMemory, Value, Values
+from tilewright.runtime.steps import guarded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +32,7 @@ SIZED_BY_VALUES = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique
 """Operations whose result has a size that depends on values. The host waits for it."""
 GRADIENTS, BACKWARD, NONDIFFERENTIABLE = 1, 2, 4
 """Flags of a recorded operation: it is recorded for a backward pass; it runs in one; it cannot be differentiated."""
+RECORDING = "record an operation"
 MOST_OPERATIONS = 300_000
 """After this many operations, the recording ends."""
 
@@ -71,7 +73,6 @@ class OperationRecorder:
         self.operations, self.busy, self.paused = 0, False, 0
         self._modes: list[Any] = []
         self.on_backward: Callable[[], None] = lambda: None
-        self._wait: Callable[[], None] | None = None
 
     # Beginning and end ------------------------------------------------------------------------------
 
@@ -124,76 +125,76 @@ class OperationRecorder:
         began = perf_counter_ns()
         self.busy = True
         try:
+            call = _Call(args, kwargs)
             kind = self._kinds.get(func) or self._kind(func)
-            inputs: list[Value] = []
-            grads = _Grads()
-            number = hash((kind.number, self._signed(args, inputs, grads), self._signed(kwargs, inputs, grads)))
-            ins = [each.index for each in inputs]
-            ins += [each.memory.last for each in inputs if each.memory.last > each.index]
+            guarded(lambda: self._before(kind, call), RECORDING)
             start = perf_counter_ns()
             result = func(*args, **kwargs)
-            if self._waits(result):
-                self._wait()  # type: ignore[misc]
-            end = perf_counter_ns()
-            self._after(kind, args, kwargs, inputs, result, (number, ins, grads, (end - start) / 1e3))
+            _wait_for(result)
+            us = (perf_counter_ns() - start) / 1e3
+            frame = sys._getframe(2)
+            guarded(lambda: self._after(kind, call, result, us, frame), RECORDING)
         finally:
             self.busy = False
-        self.parts[-1].own_ns += perf_counter_ns() - began - (end - start)
+        self.parts[-1].own_ns += perf_counter_ns() - began - int(1e3 * us)
         return result
 
-    def _after(
-        self,
-        kind: OperationKind,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        inputs: list[Value],
-        result: Any,
-        facts: Any,
-    ) -> None:
+    def _before(self, kind: OperationKind, call: _Call) -> None:
+        """Notes the inputs, as they are before the operation writes to them."""
+        call.number = hash((kind.number, self._signed(call.args, call), self._signed(call.kwargs, call)))
+        if kind.random:
+            call.number = self.values.fresh()
+        call.ins = [each.index for each in call.inputs]
+        call.ins += [each.memory.last for each in call.inputs if each.memory.last > each.index]
+
+    def _after(self, kind: OperationKind, call: _Call, result: Any, us: float, frame: FrameType) -> None:
+        """Notes the results, and adds the operation to the record."""
         import torch
 
-        number, ins, grads, us = facts
-        if kind.random:
-            number = self.values.fresh()
-        moved = any(each.moved for each in inputs) or _on_device(kwargs)
-        outs = []
-        written = [t for each in kind.written for t in _tensors(_argument(args, kwargs, each))]
-        for at, tensor in enumerate(written):
-            value = self.values.of(tensor)
-            value.memory.written = hash((value.memory.written, number, at))
-            value.own, value.seen = hash((number, at, "written")), value.memory.written
-            value.index = value.memory.last = self.values.index(tensor)
-            value.moved |= moved
-            outs.append(value.index)
-        known = {id(each) for each in written}
-        for at, tensor in enumerate(_tensors(result)):
-            if id(tensor) in known or (kind.views and any(tensor is each for each in _tensors(args))):
-                continue
-            memory = inputs[0].memory if kind.views and inputs else SharedMemory()
-            outs.append(self.values.add(tensor, memory, hash((number, at)), moved).index)
+        moved = any(each.moved for each in call.inputs) or _on_device(call.kwargs)
+        outs = self._outs(kind, call, result, moved)
         backward = torch._C._current_graph_task_id() != -1
-        flags = (GRADIENTS if grads.any and torch.is_grad_enabled() and not backward else 0) | BACKWARD * backward
-        stack = self.places.number(self.places.key(sys._getframe(3)))
+        flags = (GRADIENTS if call.grads and torch.is_grad_enabled() and not backward else 0) | BACKWARD * backward
+        stack = self.places.number(self.places.key(frame))
         part = self.parts[-1]
-        part.rows.append((stack, kind.number, flags, ins, outs, number, round(us, 1)))
+        part.rows.append((stack, kind.number, flags, call.ins, outs, call.number, round(us, 1)))
         part.operations += 1
         self.operations += 1
         if kind.sized:
-            part.events.append((len(part.rows), "sized", self.names[kind.number], stack, ins[:1], moved))
+            part.events.append((len(part.rows), "sized", self.names[kind.number], stack, call.ins[:1], moved))
 
-    def _signed(self, given: Any, inputs: list[Value], grads: _Grads) -> Any:
+    def _outs(self, kind: OperationKind, call: _Call, result: Any, moved: bool) -> list[int]:
+        """Gives the written tensors and the results their new values. Returns the indices of these."""
+        outs = []
+        written = [t for each in kind.written for t in _tensors(_argument(call.args, call.kwargs, each))]
+        for at, tensor in enumerate(written):
+            value = self.values.of(tensor)
+            value.memory.written = hash((value.memory.written, call.number, at))
+            value.own, value.seen = hash((call.number, at, "written")), value.memory.written
+            value.index = value.memory.last = self.values.index(tensor)
+            value.moved |= moved
+            outs.append(value.index)
+        known = {id(each) for each in (*written, *(_tensors(call.args) if kind.views else ()))}
+        memory = call.inputs[0].memory if kind.views and call.inputs else None
+        for at, tensor in enumerate(_tensors(result)):
+            if id(tensor) not in known:
+                number = hash((call.number, at))
+                outs.append(self.values.add(tensor, memory or SharedMemory(), number, moved).index)
+        return outs
+
+    def _signed(self, given: Any, call: _Call) -> Any:
         """Returns a hashable form of arguments, and collects the values of their tensors."""
         import torch
 
         if isinstance(given, torch.Tensor):
             value = self.values.of(given)
-            inputs.append(value)
-            grads.any |= given.requires_grad
+            call.inputs.append(value)
+            call.grads |= given.requires_grad
             return value.number
         if isinstance(given, (tuple, list)):
-            return tuple(self._signed(each, inputs, grads) for each in given)
+            return tuple(self._signed(each, call) for each in given)
         if isinstance(given, dict):
-            return tuple((name, self._signed(each, inputs, grads)) for name, each in given.items())
+            return tuple((name, self._signed(each, call)) for name, each in given.items())
         return given if isinstance(given, (int, float, str, bool, type(None))) else str(given)
 
     def _kind(self, func: Any) -> OperationKind:
@@ -214,16 +215,6 @@ class OperationRecorder:
         kind = OperationKind(len(self.names) - 1, random, written, views, plain in SIZED_BY_VALUES)
         self._kinds[func] = kind
         return kind
-
-    def _waits(self, result: Any) -> bool:
-        """Whether the operation runs on a GPU, and can be waited for."""
-        import torch
-
-        first = next(_tensors(result), None)
-        if first is None or not first.is_cuda or torch.cuda.is_current_stream_capturing():
-            return False
-        self._wait = torch.cuda.synchronize
-        return True
 
     # Calls of Python --------------------------------------------------------------------------------
 
@@ -278,8 +269,24 @@ class OperationRecorder:
 
 
 @dataclass
-class _Grads:
-    any: bool = False
+class _Call:
+    """One call of an operation. ``number``: equal for calls that compute the same."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    inputs: list[Value] = field(default_factory=list)
+    ins: list[int] = field(default_factory=list)
+    grads: bool = False
+    number: int = 0
+
+
+def _wait_for(result: Any) -> None:
+    """Waits for an operation on a GPU. While a CUDA graph is captured, nothing can be waited for."""
+    import torch
+
+    first = next(_tensors(result), None)
+    if first is not None and first.is_cuda and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize()
 
 
 def _tensors(given: Any) -> Iterator[Tensor]:
