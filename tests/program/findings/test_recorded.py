@@ -48,7 +48,7 @@ for step in range(200):
     total = total + loss  # graph-kept
     open("steps", "a").write(".")
     if step == 15:
-        print(evaluate(torch.randn(64, 32)))
+        print(evaluate(torch.randn(64, 32)))  # gradients-without-backward
 print(float(total))
 """
 

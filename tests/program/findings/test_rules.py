@@ -149,6 +149,17 @@ def layers_one_by_one() -> object:
     return x
 
 
+def chains_one_by_one() -> object:
+    """Each chain needs its own earlier values, and no other chain."""
+    x, sums = torch.randn(8, 16), []
+    for row in range(8):
+        last = torch.zeros(4)
+        for n in range(6):
+            last = torch.tanh(last * 0.9 + x[row, n])  # here
+        sums.append(last)
+    return torch.stack(sums)
+
+
 def penalty_by_hand() -> object:
     total: Any = 0.0
     for each in LARGE.parameters():
@@ -278,6 +289,16 @@ def cast_once() -> object:
     return torch.randn(256, 256).half() * 2
 
 
+def gradients_by_a_function() -> object:
+    """`torch.autograd.grad` is a backward pass, too."""
+    weights = list(MODEL.parameters())
+    return torch.autograd.grad(MODEL(torch.randn(64, 32)).sum(), weights)
+
+
+def graph_of_no_use() -> object:
+    return MODEL(torch.randn(64, 32)).sum()  # here
+
+
 PAIRS: tuple[tuple[str, Callable[[], object], Callable[[], object]], ...] = (
     ("attention-by-hand", attention_by_hand, a_softmax_of_a_layer),
     ("attention-by-hand", attention_by_hand, attention_of_torch),
@@ -293,6 +314,7 @@ PAIRS: tuple[tuple[str, Callable[[], object], Callable[[], object]], ...] = (
     ("broadcast-then-reduced", all_pairs, rows_times_rows),
     ("sort-for-a-few", best_by_sort, median_by_sort),
     ("loop-of-operations", rows_one_by_one, layers_one_by_one),
+    ("loop-of-operations", chains_one_by_one, layers_one_by_one),
     ("loop-over-parameters", penalty_by_hand, penalty_at_once),
     ("cell-by-hand", cell_by_hand, cell_of_torch),
     ("growing-tensor", grown, joined),
@@ -301,6 +323,7 @@ PAIRS: tuple[tuple[str, Callable[[], object], Callable[[], object]], ...] = (
     ("made-on-host", range_made_on_the_host, batch_copied),
     ("constant-in-each-step", table_in_each_step, noise_in_each_step),
     ("constant-in-each-step", table_in_each_step, buffer_in_each_step),
+    ("gradients-without-backward", graph_of_no_use, gradients_by_a_function),
     ("work-done-twice", computed_twice, computed_of_others),
     ("unused-result", computed_for_nothing, used_later),
     ("wide-type", in_float64, in_float32),

@@ -11,6 +11,7 @@ from tilewright.program.findings.loops import SourceLoop
 from tilewright.program.findings.record import PURE_VIEWS, Line, Operation, RecordedPart, RecordedRun
 
 WRITES = ("copy", "fill", "index_put", "zero")
+MOST_PAIRS, CHAINS = 128, 3
 NEAR = 400
 """The most operations that are followed from one pass to the next."""
 
@@ -45,7 +46,10 @@ def repeated(run: RecordedRun, part: RecordedPart) -> Iterator[Repeated]:
             continue
         passes = max(_passes(group, operations) for group in groups.values())
         most = [group for group in groups.values() if 2 * len(group) >= passes]
-        alone = tuple(each for group in most if independent(run, part, group) for each in group)
+        nested = any(
+            loop.inside(other) and other not in outer for other in run.loops if other.function == loop.function
+        )
+        alone = tuple(each for group in most if independent(run, part, group, nested) for each in group)
         lines = tuple(sorted({line for _, line in members}))
         times = max(map(len, groups.values()))
         yield Repeated(loop, lines, passes, times, operations, alone)
@@ -92,10 +96,13 @@ def _groups(operations: Sequence[Operation]) -> Mapping[tuple[object, ...], list
     return computing or repeated
 
 
-def independent(run: RecordedRun, part: RecordedPart, group: Sequence[Operation]) -> bool:
-    """Whether most operations of a group use no result of the one before them."""
-    pairs = list(pairwise(group))[:32]
-    return 2 * sum(_reaches(run, part, one, two) for one, two in pairs) < len(pairs)
+def independent(run: RecordedRun, part: RecordedPart, group: Sequence[Operation], nested: bool) -> bool:
+    """Whether most operations of a group use no result of the one before them. ``nested``: whether a loop is around
+    their loop; then some chains that do not depend on each other are enough.
+    """
+    pairs = list(pairwise(group))[:MOST_PAIRS]
+    free = sum(not _reaches(run, part, one, two) for one, two in pairs)
+    return 2 * free > len(pairs) or (nested and free >= CHAINS)
 
 
 def _reaches(run: RecordedRun, part: RecordedPart, one: Operation, two: Operation) -> bool:

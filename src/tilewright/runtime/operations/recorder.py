@@ -27,7 +27,9 @@ READS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index
 RANDOM = ("rand", "normal", "bernoulli", "dropout", "multinomial", "uniform", "exponential", "random")
 COPIES = ("tensor", "as_tensor")
 """Functions that copy values of the host, if a device is given."""
-NOTED = frozenset((*READS, "to", "cuda", "cpu", "backward"))
+ENDS = ("backward", "grad")
+"""Calls of a backward pass: `Tensor.backward` and `torch.autograd.grad`."""
+NOTED = frozenset((*READS, *ENDS, "to", "cuda", "cpu"))
 SIZED_BY_VALUES = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave")
 """Operations whose result has a size that depends on values. The host waits for it."""
 GRADIENTS, BACKWARD, NONDIFFERENTIABLE = 1, 2, 4
@@ -234,12 +236,12 @@ class OperationRecorder:
         self.parts[-1].own_ns += perf_counter_ns() - began
         pinned = tensor is not None and name in ("to", "cuda") and tensor.device.type == "cpu" and tensor.is_pinned()
         result = func(*args, **kwargs)
-        if name == "backward":
-            self.on_backward()
         if value is not None:
             began = perf_counter_ns()
             self._noted(name, value, result, _names_device(args[1:], kwargs), pinned)
             self.parts[-1].own_ns += perf_counter_ns() - began
+        if name in ENDS:
+            self.on_backward()
         return result
 
     def _noted(self, name: str, value: Value, result: Any, named: bool, pinned: bool) -> None:
@@ -252,7 +254,7 @@ class OperationRecorder:
                 self._event("moved", how, stack, [value.index, moved.index], value.moved)
                 moved.moved = True
         else:
-            self._event("backward" if name == "backward" else "read", name, stack, [value.index], value.moved)
+            self._event("backward" if name in ENDS else "read", name, stack, [value.index], value.moved)
 
     def _on_device(self, result: Any, copied: bool) -> None:
         """Notes that the program names the device of a new tensor. ``copied``: whether its values are the host's."""

@@ -17,7 +17,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from torch import Tensor
 
-HASHED_BYTES = 1 << 16
+HASHED_BYTES = 1 << 20
 """Tensors from outside up to this size are compared by their bits."""
 
 

@@ -48,11 +48,17 @@ class GradientsWithoutBackward(FindingRule):
             products = any(each.base in PRODUCTS for each in operations)
             if products and self.threshold.reached(weight.most, len(operations)):
                 yield RunFinding(
-                    self.name, tuple(sorted({line for _, line in members})),
+                    self.name, (*sorted({line for _, line in members}), *_calls(members, used_lines)),
                     f"{len(operations)} operations are recorded for gradients, and no backward pass follows",
                     "run this part under torch.no_grad() or torch.inference_mode()", weight.time,
                     {"operations": len(operations)}, ("no_gradients", "unused_gradients"),
                 )  # fmt: skip
+
+
+def _calls(members: Sequence[tuple[Operation, Line]], used_lines: set[Line]) -> list[Line]:
+    """Returns the lines that call the function of a finding, if a backward pass needs nothing of them."""
+    callers = {each.lines[at] for each, line in members if (at := each.lines.index(line) + 1) < len(each.lines)}
+    return sorted(callers - used_lines) if used_lines else []
 
 
 def _region(lines: Sequence[Line], used: set[tuple[str, str]], used_lines: set[Line]) -> Line | None:

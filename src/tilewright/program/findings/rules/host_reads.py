@@ -13,7 +13,6 @@ CALLS = {"cpu": ".cpu()", "__bool__": "a condition", "__float__": "float()", "__
 MANY = 8
 """Outside of the steps, so many reads by one line are worth a finding."""
 NORMS = ("linalg_vector_norm", "norm", "frobenius_norm")
-LIBRARY = ("_get_value", "_single_tensor_adam", "_single_tensor_adamw")
 
 
 class HostReads(FindingRule):
@@ -27,7 +26,7 @@ class HostReads(FindingRule):
         found: dict[Line, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
         for part in run.stored:
             for each in part.events:
-                if each.lines and each.kind in ("read", "sized") and each.moved and each.via not in LIBRARY:
+                if each.lines and each.kind in ("read", "sized") and each.moved and not each.via:
                     found[each.lines[0]][part.index].append(each)
         for line, by_part in found.items():
             if not trains and _results(by_part, run):

@@ -9,6 +9,9 @@ from statistics import median
 from tilewright.program.findings.base import FindingRule, FindingThreshold, RunFinding
 from tilewright.program.findings.record import Line, RecordedRun
 
+STEPS = 3
+RECORDED_US = 50.0
+"""The time in µs that the host may spend at a line for each operation, with the recording; a rough limit."""
 LEAST_US = 500.0
 """Less time a step is not worth a finding."""
 
@@ -27,10 +30,14 @@ class HostTime(FindingRule):
                 mine.update({lines[0]: us} if lines else {})
             for line, us in mine.items():
                 by_line[line].append(us)
+        if len(run.steps) < STEPS:
+            return
+        calls = Counter(each.lines[0] for each in run.scenes[0].operations if each.lines)
         usual = {line: median([*us, *[0.0] * (len(run.steps) - len(us))]) for line, us in by_line.items()}
         whole = run.step_us + sum(usual.values())
         for line, us in usual.items():
-            if us >= LEAST_US and us / whole >= self.threshold.share:
+            own = us - RECORDED_US * calls[line]
+            if own >= LEAST_US and own >= us / 2 and us / whole >= self.threshold.share:
                 yield RunFinding(
                     self.name, (line,), f"the host spends {us / 1e3:.3g} ms a step here, outside of torch",
                     "do it once before the loop, in workers that prepare the next batch, or for a whole batch at once",

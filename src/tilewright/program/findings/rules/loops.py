@@ -67,7 +67,7 @@ def over_parameters(each: Repeated, run: RecordedRun) -> bool:
     computing = [one for one in each.operations if one.ins and one.outs and one.name not in VIEWS]
     mine = [one for one in computing if run.type_of(one.ins[0]).shape in shapes]
     different = {run.type_of(one.ins[0]).shape for one in mine}
-    return len(different) > 2 and 2 * len(mine) > len(computing) and not any(one.base in PRODUCTS for one in computing)
+    return len(different) > 2 and 3 * len(mine) >= len(computing) and not any(one.base in PRODUCTS for one in computing)
 
 
 RULE = LoopsOverRows()
