@@ -295,8 +295,13 @@ def gradients_by_a_function() -> object:
     return torch.autograd.grad(MODEL(torch.randn(64, 32)).sum(), weights)
 
 
+def evaluated() -> object:
+    return MODEL(torch.randn(64, 32)).sum()
+
+
 def graph_of_no_use() -> object:
-    return MODEL(torch.randn(64, 32)).sum()  # here
+    MODEL(torch.randn(64, 32)).sum().backward()
+    return evaluated()  # here
 
 
 PAIRS: tuple[tuple[str, Callable[[], object], Callable[[], object]], ...] = (
