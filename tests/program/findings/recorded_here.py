@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.program.findings.finding import findings_in
@@ -27,7 +28,7 @@ def recorded(*steps: Callable[[], object]) -> RecordedRun:
     recorder.stop()
     record = record_of(recorder)
     run = RecordedRun.of(record)
-    return RecordedRun(run.parts, run.types, tuple(loops_of(HERE, record["files"])))
+    return replace(run, loops=tuple(loops_of(HERE, record["files"])))
 
 
 def rules_at(run: RecordedRun) -> dict[str, set[int]]:

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from tests.program.findings.recorded_here import HERE
 
+from tilewright.errors import ToolFailed
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
 from tilewright.program.findings.finding import findings_in
 from tilewright.program.findings.record import RecordedRun
 from tilewright.program.recorded import recorded_run
 from tilewright.program.run import ProgramFailed
+from tilewright.program.trying import ProgramTrials
 from tilewright.runtime.operations.recorder import OperationRecorder
 from tilewright.runtime.operations.recording import RECORDED
 
@@ -163,3 +165,18 @@ def test_the_record_is_small(trained: RecordedRun) -> None:
     assert len(trained.steps) <= RECORDED / 2
     assert sum(part.count for part in trained.parts) <= 1.5 * RECORDED * trained.step_count
     assert json.dumps([len(part.operations) for part in trained.parts])
+
+
+# The judge ------------------------------------------------------------------------------------------
+
+
+def test_the_judge_finds_problems_in_the_version_that_it_is_given(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(INFERS)
+    judge = ProgramTrials(ProgramCommand.of("train.py", tmp_path))
+    assert "gradients-without-backward" in {each.rule for each in judge.findings({})}
+    without = {script: INFERS.replace("    for _ in", "    torch.set_grad_enabled(False)\n    for _ in")}
+    assert "gradients-without-backward" not in {each.rule for each in judge.findings(without)}
+    assert script.read_text() == INFERS
+    with pytest.raises(ToolFailed, match=r"^the run that records operations failed"):
+        judge.findings({script: "import torch\n1 / 0\n"})

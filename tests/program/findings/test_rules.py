@@ -272,6 +272,16 @@ def used_later() -> object:
     return float((x + y).sum())
 
 
+def kept_for_later() -> object:
+    """The program has it still, and may use it when the recording has ended."""
+    x = torch.randn(256, 256)
+    KEPT.append(x @ x)
+    return float((x + 1).sum().to("cpu"))
+
+
+KEPT: list[object] = []
+
+
 def in_float64() -> object:
     x = torch.randn(64, 32, dtype=torch.float64)
     return (x.sin() + 1).exp()  # here
@@ -331,6 +341,7 @@ PAIRS: tuple[tuple[str, Callable[[], object], Callable[[], object]], ...] = (
     ("gradients-without-backward", graph_of_no_use, gradients_by_a_function),
     ("work-done-twice", computed_twice, computed_of_others),
     ("unused-result", computed_for_nothing, used_later),
+    ("unused-result", computed_for_nothing, kept_for_later),
     ("wide-type", in_float64, in_float32),
     ("copy-in-each-step", cast_there_and_back, cast_once),
 )  # fmt: skip

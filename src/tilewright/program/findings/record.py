@@ -138,6 +138,8 @@ class RecordedRun:
     parts: tuple[RecordedPart, ...]
     types: tuple[Type, ...] = field(repr=False)
     """The type of each value."""
+    alive: frozenset[int] = field(default=frozenset(), repr=False)
+    """The values that the program still had at the end. It may use them later."""
     loops: tuple[SourceLoop, ...] = field(default=(), repr=False)
     """The loops of the program's files."""
 
@@ -155,7 +157,7 @@ class RecordedRun:
             (via, tuple(Line(files[file], name, line) for file, name, line in lines)) for via, lines in record["stacks"]
         ]
         parts = _steadied([_part(n, part, stacks, record["names"]) for n, part in enumerate(record["parts"])])
-        return cls(parts, tuple(kinds[each] for each in record["types"]))
+        return cls(parts, tuple(kinds[each] for each in record["types"]), frozenset(record["alive"]))
 
     @cached_property
     def stored(self) -> tuple[RecordedPart, ...]:

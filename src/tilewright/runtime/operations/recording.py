@@ -187,7 +187,7 @@ def record_of(recorder: OperationRecorder) -> dict[str, Any]:
     parts = [_part(recorder, part, n in kept) for n, part in enumerate(recorder.parts)]
     return {
         "files": places.files, "stacks": places.stacks, "names": recorder.names, "kinds": list(values.kinds),
-        "types": values.types, "parts": parts,
+        "types": values.types, "alive": values.alive(), "parts": parts,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ changes the numbers of all tensors that share its memory.
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,10 @@ class Values:
         tensor._tilewright = value
         if tensor.layout is self._strided and not tensor._is_view():
             self._owners[tensor.untyped_storage()._cdata] = ref(tensor)
+
+    def alive(self) -> list[int]:
+        """Returns the indices of the values that the program still has."""
+        return sorted(each.index for each in gc.get_objects() if type(each) is Value and each.recording is self)
 
     def index(self, tensor: Tensor) -> int:
         """Returns the index of one more value with the shape, type and device of a tensor."""

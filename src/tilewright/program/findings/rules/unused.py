@@ -21,7 +21,7 @@ class UnusedResults(FindingRule):
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         if len(run.steps) < STEPS:
             return
-        read = {value for part in run.stored for event in part.events for value in event.ins}
+        read = run.alive.union(value for part in run.stored for event in part.events for value in event.ins)
         found: dict[tuple[str, str], list[Operation]] = defaultdict(list)
         used = {each.alike for part in run.stored for each in part.operations if _used(run, each, read)}
         for each in run.scenes[0].operations:
@@ -37,7 +37,7 @@ class UnusedResults(FindingRule):
                 )  # fmt: skip
 
 
-def _used(run: RecordedRun, each: Operation, read: set[int]) -> bool:
+def _used(run: RecordedRun, each: Operation, read: frozenset[int]) -> bool:
     writes = each.name.partition(".")[0].endswith("_") or not each.outs
     return writes or each.name in VIEWS or any(out in run.consumers or out in read for out in each.outs)
 
