@@ -74,6 +74,18 @@ main()
 """
 
 
+ROLLS_OUT = """
+import torch
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(3):
+    seen = [model(torch.randn(4, 8)) for _ in range(15)]
+    torch.stack(seen).sum().backward()
+    optimizer.step()
+"""
+
+
 def run_of(folder: Path, text: str) -> RecordedRun | ProgramFailed:
     (folder / "train.py").write_text(text)
     command = ProgramCommand.of("train.py", folder)
@@ -116,6 +128,13 @@ def test_a_program_without_steps_of_an_optimizer_has_findings_too(tmp_path: Path
     assert isinstance(run, RecordedRun), run
     found = {line.line for each in findings_in(run) if each.rule == "gradients-without-backward" for line in each.lines}
     assert found and found <= lines_with(INFERS, "gradients-without-backward")
+
+
+def test_calls_of_a_model_before_its_first_training_step_are_no_steps(tmp_path: Path) -> None:
+    run = run_of(tmp_path, ROLLS_OUT)
+    assert isinstance(run, RecordedRun), run
+    assert any(each.backward for part in run.stored for each in part.operations)
+    assert "gradients-without-backward" not in {each.rule for each in findings_in(run)}
 
 
 def test_a_program_that_fails_is_one_reason(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ class RecordingObserver(observing.Observer):
             self._end()
         if not self._waiting:
             self.recorder.mark()
-            if self.steps >= RECORDED:
+            training_comes = self.unit == "forward call" and observing.has_optimizer()
+            if self.steps >= RECORDED and not training_comes:
                 self._waiting = True
                 now = time.monotonic()
                 alone = int(os.environ.get("WORLD_SIZE", "1")) == 1  # the processes of a job end after the same step
