@@ -70,6 +70,7 @@ WITHOUT_DOCSTRING = {
     "playbook.analyses.row_tiles.RowTiles": "a libcst transformer; the module's docstring describes it",
     "lint.rules.": "implements lint.rule.Rule; the class's docstring is its text",
     "program.changes.": "implements program.changes.base.ProgramChange, and its `about` says what it is",
+    "program.findings.rules.": "implements program.findings.base.FindingRule, and its `about` says what it finds",
     "specialists.": "implements specialists.base.Specialist, and its `domain` says what it is",
     "testing.simulated.": "the clocks implement race.protocol.Clock",
     "worker.process.worker.Worker": "each method answers one step, which worker.messages describes",

@@ -15,11 +15,13 @@ from tilewright.coordinate import agent_plan
 from tilewright.coordinate.agent_plan import AgentPlan, AgentRequest
 from tilewright.coordinate.coordinator import Coordinator, Hands
 from tilewright.coordinate.run_book import RunBook
+from tilewright.errors import TilewrightError
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement, AgentParts, MeasurementKind
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.records import Risk
 from tilewright.optimize.versions.journal import Journal
 from tilewright.profile.figures import Profile
+from tilewright.program.findings.base import RunFinding
 from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.race.interval import Interval
 from tilewright.specialists.delegation import Delegation
@@ -85,6 +87,8 @@ class ScriptedJudge:
     seen: list[tuple[str, Texts]] = field(default_factory=list)
     asked: list[bool] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
+    found: list[RunFinding] = field(default_factory=list)
+    fails: TilewrightError | None = None
 
     def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
         self.before_each("baseline")
@@ -93,6 +97,11 @@ class ScriptedJudge:
 
     def profile(self, incumbent: Texts) -> Profile | None:
         return self.profiles.pop(0) if self.profiles else None
+
+    def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
+        if self.fails is not None:
+            raise self.fails
+        return tuple(self.found)
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
         self.before_each(change.name)

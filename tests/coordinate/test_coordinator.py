@@ -22,10 +22,12 @@ from tests.coordinate.made_agent import (
 
 from tilewright.coordinate.agent_plan import lines_of, refuse_what_is_not_here
 from tilewright.coordinate.coordinator import Coordinator
-from tilewright.errors import MachineError, RequestError
+from tilewright.errors import MachineError, RequestError, ToolFailed
 from tilewright.ledger.agent_records import STEPS, AgentParts
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.optimize.versions.journal import Journal
+from tilewright.program.findings.base import RunFinding
+from tilewright.program.findings.record import Line as ProgramLine
 
 REPORT = """Primary bottleneck: memory-bound
 Evidence: 89 % of peak
@@ -305,3 +307,81 @@ def _kill_at(patch: pytest.MonkeyPatch, coordinator: Coordinator, point: str, ti
         return result
 
     patch.setattr(owner, name, killed)
+
+
+# Findings of a recorded run -------------------------------------------------------------------------
+
+
+def finding(line: int, rule: str = "host-reads", *changes: str) -> RunFinding:
+    at = ProgramLine("train.py", "<module>", line)
+    return RunFinding(rule, (at,), "the host reads a value", "read it later", 0.25, {"reads a step": 3}, changes)
+
+
+def test_a_finding_without_a_change_is_an_item_that_needs_a_proposer(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast")
+    judge = ScriptedJudge({"fast": FASTER}, found=[finding(3)])
+    book = worked(script, home, judge)
+    item = next(each for each in book.parts.items if each.id == "O1")
+    assert (item.text, item.impact) == (
+        "the host reads a value (train.py:3, 25.0 % of the step's time): read it later", "High",
+    )  # fmt: skip
+    end = book.parts.end_of("O1")
+    assert end is not None and (end.status, end.why) == ("remaining", "blocked")
+    assert end.reason.startswith("needs a proposer")
+    measured = book.parts.measurement(end.evidence)
+    assert measured is not None and measured.values["O1, host-reads at train.py:3, reads a step"] == 3
+    assert [each.item for each in book.parts.changes] == ["S1"]  # nothing was tried for the finding
+
+
+def test_a_finding_at_the_place_of_a_change_belongs_to_its_item(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both say the same: they are one item."""
+    script = program_in(tmp_path / "reads")
+    script.write_text(READS)
+    judge = ScriptedJudge({}, found=[finding(9, "host-reads", "host_synchronisation"), finding(2)])
+    book = worked(script, home, judge)
+    items = {each.change: each.id for each in book.parts.items}
+    assert {each.id: each.item for each in book.parts.findings if each.id.startswith("O")} == {
+        "O1": items["host_synchronisation"], "O2": "O2",
+    }  # fmt: skip
+
+
+READS = """import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+total = 0.0
+for step in range(20):
+    loss = model(torch.randn(2, 4)).sum()
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+    optimizer.zero_grad()
+print(total)
+"""
+
+
+def test_a_recorded_run_that_fails_is_one_line_and_the_rest_goes_on(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast")
+    judge = ScriptedJudge({"fast": FASTER}, fails=ToolFailed("the run that records operations failed"))
+    book = worked(script, home, judge)
+    failed = [each for each in book.parts.measurements if each.kind == "record"]
+    assert [(each.verdict, each.reason) for each in failed] == [("failed", "the run that records operations failed")]
+    assert [end.status for end in book.parts.ends] == ["applied"]
+
+
+def test_a_resumed_run_does_not_record_again(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposing(monkeypatch, slow="fast", slower="same")
+
+    def killed(name: str) -> None:
+        if name == "same":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        worked(script, home, ScriptedJudge({"fast": FASTER, "same": TIED}, killed, found=[finding(3)]))
+    book = worked(script, home, ScriptedJudge({"fast": FASTER, "same": TIED}, found=[finding(2), finding(3)]))
+    assert [each.id for each in book.parts.items if each.id.startswith("O")] == ["O1"]

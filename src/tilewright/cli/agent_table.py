@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.coordinate.from_run import FOUND
 from tilewright.ledger.agent_records import AgentMeasurement, AgentParts, AgentRun
 
 
@@ -16,6 +17,8 @@ def lines(run: AgentRun, parts: AgentParts) -> Iterator[str]:
             why = f", {end.why}" if end.why else ""
             yield f"  {item.id} {end.status}{why}: {end.reason}{_id(end.evidence, run)}"
     for each in parts.findings:
+        if each.id.startswith(FOUND) and each.item != each.id:
+            yield f"  {each.id} belongs to {each.item}: {each.text}{_id(each.evidence, run)}"
         if each.dismissed:
             yield f"  {each.id} dismissed: {each.dismissed}"
     yield from _effect(run, parts.measurement(run.effect))

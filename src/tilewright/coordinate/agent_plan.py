@@ -26,6 +26,7 @@ from tilewright.ledger.agent_records import AgentFinding, AgentMode, AgentRun
 from tilewright.ledger.codec import Encodable
 from tilewright.ledger.file import key_of
 from tilewright.program.command import ProgramCommand
+from tilewright.program.reading.reach import reached_modules
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
@@ -62,6 +63,8 @@ class AgentPlan:
     analysis: Analysis | None = None
     gpu: bool = False
     """Whether a profile comes first. Its findings then become items, too."""
+    records: bool = False
+    """Whether the operations of one run are recorded. What is found in them becomes items, too."""
 
     @property
     def missing(self) -> dict[str, tuple[Need, ...]]:
@@ -88,7 +91,15 @@ def planned(request: AgentRequest) -> AgentPlan:
         request=request, program=program, route=chosen, mode="autopilot" if autopilots else "user-specified",
         trace=answer.trace, items=ranked(items), context=_context(program), dismissed=tuple(dismissed),
         analysis=analysis, gpu=autopilots and analysis is None and detect() is not None,
+        records=autopilots and analysis is None and _uses_torch(program),
     )  # fmt: skip
+
+
+def _uses_torch(program: ProgramCommand) -> bool:
+    """Whether a file of the program names torch."""
+    if program.script.suffix != ".py":
+        return False
+    return any("torch" in module.text for module in reached_modules(program.script, program.root))
 
 
 def classified(request: AgentRequest, program: ProgramCommand) -> Route:
@@ -206,17 +217,20 @@ def lines_of(plan: AgentPlan) -> Iterator[str]:
     yield f"Mode: {plan.mode}"
     if plan.gpu:
         yield "First: a profile; each of its findings becomes an item, or is dismissed with its evidence"
+    if plan.records:
+        yield "Also: one run that records the operations of the program; each of its findings belongs to an item"
     if plan.items:
         yield "Plan:"
-    elif plan.gpu:
-        yield "Plan: nothing that would make this program faster was found in its source; the profile may find more"
+    elif plan.gpu or plan.records:
+        more = "the profile" if plan.gpu else "the recorded run"
+        yield f"Plan: nothing that would make this program faster was found in its source; {more} may find more"
     else:
         yield "Plan: nothing that would make this program faster was found in its source, so it is not run"
     for number, item in enumerate(plan.items, 1):
         yield f"  {number}. {item.id} [{item.impact}] {item.text} ({', then '.join(item.specialists)})"
     for each in plan.dismissed:
         yield f"  left out: {each.text}: {each.dismissed}"
-    if not (plan.items or plan.gpu):
+    if not (plan.items or plan.gpu or plan.records):
         return
     if detect() is None:
         yield "No GPU here: the program is measured on this CPU, if it runs on one."

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tilewright.coordinate import autopilot, texts
+from tilewright.coordinate import autopilot, from_run, texts
 from tilewright.coordinate.agent_plan import AgentPlan, constraints_of
 from tilewright.coordinate.ending import ended, stop_reason
 from tilewright.coordinate.plan import ChangePlan, done, failed, plan_of
@@ -26,6 +26,7 @@ from tilewright.coordinate.run_book import RunBook
 from tilewright.errors import TilewrightError
 from tilewright.ledger.agent_records import STEPS, AgentChange, AgentMeasurement
 from tilewright.profile.figures import Profile
+from tilewright.program.findings.mending import sites_of
 from tilewright.program.trial import ChangeTrial, ProgramJudge
 from tilewright.progress import Progress, silent
 from tilewright.specialists import specialist_of
@@ -77,7 +78,7 @@ class Coordinator:
     def work(self) -> RunBook:
         """Does the items of the plan, one change at a time, and measures the effect of the kept changes."""
         self._go_on_where_the_ledger_ends()
-        if self.plan.items or self.plan.gpu:
+        if self.plan.items or self.plan.gpu or self.plan.records:
             self._measure_baseline()
         self._plan_items()
         while (item := self._next_item() or self._item_again()) is not None:
@@ -109,6 +110,7 @@ class Coordinator:
         self._profile_again()
         self.book.planned(self.plan.items)
         self.book.found([autopilot.recommended(item) for item in self.plan.items])
+        self._look_at_a_run()
 
     def _profile_again(self) -> None:
         """Profiles the incumbent if autopilot has a GPU. Each new kind of finding becomes an item."""
@@ -130,6 +132,30 @@ class Coordinator:
         of = {id: item.id for item in items for id in item.findings}
         self.book.found([autopilot.finding_of(each, of[each.id], evidence) for each in found.findings if each.id in of])
         self.book.found(dismissed)
+
+    def _look_at_a_run(self) -> None:
+        """Records the operations of the program in one run. Each finding becomes an item, or belongs to one."""
+        if not self.plan.records or any(each.kind == "record" for each in self.book.parts.measurements):
+            return
+        program, kept = self.plan.program, self.book.parts.kept
+        about = f"{program}, its operations"
+        try:
+            found = self.judge.findings(texts.final(kept))
+            sites = sites_of(program.script, program.root)
+        except (TilewrightError, OSError) as error:  # this run is no condition of the others
+            self.book.measured(AgentMeasurement(kind="record", about=about, verdict="failed", reason=str(error)))
+            return
+        places = [from_run.place_of(each, program.root, program.script) for each in found]
+        evidence = self.book.measured(from_run.measured(found, places, about, self._device()))
+        items, findings = from_run.items_of_run(
+            found, places, sites, self.book.parts.items, self.book.parts.findings, evidence
+        )
+        self.book.planned(items)
+        self.book.found(findings)
+
+    def _device(self) -> str:
+        baseline = self.book.parts.measurement(self._baseline)
+        return baseline.device if baseline else ""
 
     def _next_item(self) -> WorkItem | None:
         """Returns the best item that has not ended. Returns None if all have ended."""
@@ -153,6 +179,10 @@ class Coordinator:
 
     def _work_on(self, item: WorkItem) -> None:
         """Tries the proposals of an item's specialists, and stores the item's outcome."""
+        if item.id.startswith(from_run.FOUND):
+            found = next(each for each in self.book.parts.findings if each.id == item.id)
+            self.book.ended(from_run.needs_proposer(item, found.evidence))
+            return
         trials: list[tuple[AgentChange, ChangeTrial]] = []
         refusals: list[NoProposal] = []
         for delegation in self._delegations(item):

@@ -47,7 +47,13 @@ def stop_reason(parts: AgentParts, effect: str) -> str:
     """
     kept = len(parts.kept)
     if not kept:
-        return "no change was kept" if parts.items else "there was nothing to try, so the program was not run"
+        if parts.items:
+            return "no change was kept"
+        return (
+            "nothing to change was found"
+            if parts.measurements
+            else "there was nothing to try, so the program was not run"
+        )
     measured = parts.measurement(effect)
     changes = f"{kept} change{'s' if kept > 1 else ''} kept"
     if measured is None or measured.verdict == "failed":

@@ -25,7 +25,7 @@ STEPS: tuple[StepName, ...] = get_args(StepName)
 """The steps of a change, in order. `coordinate.plan.ABOUT` describes each step."""
 StepEnd: TypeAlias = Literal["done", "failed", "left out"]
 AgentMode: TypeAlias = Literal["user-specified", "autopilot"]
-MeasurementKind: TypeAlias = Literal["baseline", "profile", "outputs", "race", "operations", "effect"]
+MeasurementKind: TypeAlias = Literal["baseline", "profile", "record", "outputs", "race", "operations", "effect"]
 ItemStatus: TypeAlias = Literal["applied", "rolled back", "remaining"]
 WhyRemaining: TypeAlias = Literal["mechanism already present", "inapplicable", "applied but no gain", "blocked"]
 
@@ -86,11 +86,12 @@ class AgentMeasurement:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFinding:
-    """A finding of a profile, a recommendation of an analysis, or a site (a place where a change applies)."""
+    """A finding of a profile or of a recorded run, a recommendation of an analysis, or a site (a place where a change
+    applies)."""
 
     id: str
     kind: str
-    """The kind of a profile's finding, ``recommendation``, or ``site``."""
+    """The kind of a profile's finding, the rule that found it in a recorded run, ``recommendation``, or ``site``."""
     level: str
     text: str
     item: str = ""

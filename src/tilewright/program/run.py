@@ -129,12 +129,16 @@ def _once(program: Startable, wanted: Mapping[str, Json], seconds: float) -> Pro
 
 
 @contextmanager
-def started_program(program: Startable, wanted: Mapping[str, Json]) -> Iterator[StartedProgram | ProgramFailed]:
-    """Starts a program with the observing hook, and kills it at the end of the ``with`` block."""
+def started_program(
+    program: Startable, wanted: Mapping[str, Json], variables: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[StartedProgram | ProgramFailed]:
+    """Starts a program with the observing hook, and kills it at the end of the ``with`` block. ``variables``: further
+    environment variables.
+    """
     with workplace() as folder:
         before = program.environment()
         observed = {observing.VARIABLE: json.dumps({**wanted, "folder": str(folder)})}
-        environment = {"PYTHONHASHSEED": "0", **before, "PYTHONPATH": python_path(before), **observed}
+        environment = {"PYTHONHASHSEED": "0", **before, "PYTHONPATH": python_path(before), **observed, **variables}
         for pipe in (slicing.GO, slicing.DONE) if wanted["slice"] else ():
             os.mkfifo(folder / pipe)
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement, WhyRemaining
 from tilewright.profile.figures import Profile
+from tilewright.program.findings.base import RunFinding
 
 Texts: TypeAlias = Mapping[Path, str]
 """Absolute path of a user's file → its whole text."""
@@ -46,6 +47,12 @@ class ProgramJudge(Protocol):
 
     def profile(self, incumbent: Texts) -> Profile | None:
         """Profiles the incumbent. Returns None if there is no GPU."""
+        ...
+
+    def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
+        """Records the operations of the incumbent in one run, and returns what the rules find in them. Raises
+        ToolFailed if this run fails.
+        """
         ...
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:

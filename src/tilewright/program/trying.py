@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.errors import MachineError, RequestError
+from tilewright.errors import MachineError, RequestError, ToolFailed
 from tilewright.hardware.gpu import detect
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement
 from tilewright.profile.figures import Profile
@@ -20,6 +20,8 @@ from tilewright.program import deciding
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
 from tilewright.program.deciding import ChangeVerdict, OperationCount, counted
+from tilewright.program.findings.base import RunFinding
+from tilewright.program.findings.finding import findings_in
 from tilewright.program.measurements import (
     baseline_measured,
     operations_measured,
@@ -30,6 +32,7 @@ from tilewright.program.measurements import (
 from tilewright.program.outputs import EPS, compare
 from tilewright.program.race import FIRST_LOOK, ProgramRace, pairs_at_once, race_programs, time_us
 from tilewright.program.reading.new_imports import wrong_import
+from tilewright.program.recorded import recorded_run
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 from tilewright.program.slices import slicing_for
 from tilewright.program.trial import ChangeTrial, Texts
@@ -82,6 +85,16 @@ class ProgramTrials:
 
         with program_copy(self.command, incumbent) as copy:
             return profile_of(copy, self.run_seconds)
+
+    def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
+        """Records the operations of a copy of the incumbent, and applies the rules to them."""
+        self.progress("recorded run", 0, 1, f"it is ended after {self.run_seconds:g} s")
+        with program_copy(self.command, incumbent) as copy:
+            run = recorded_run(copy, self.run_seconds)
+        self.progress("recorded run", 1, 1)
+        if isinstance(run, ProgramFailed):
+            raise ToolFailed(f"the run that records operations failed, so there are no findings of it: {run.reason}")
+        return findings_in(run)
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
         """Judges a change on top of the incumbent. The next call may have the changed program as its incumbent."""

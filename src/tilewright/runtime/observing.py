@@ -176,14 +176,14 @@ class Observer:
 
     def _take_turns(self) -> None:
         if self._slices is None:
-            if self.unit == "forward call" and _has_optimizer():
+            if self.unit == "forward call" and has_optimizer():
                 return  # these are evaluations before the training: wait for a step of the optimizer
             self._slices = Slices(Path(self.settings["folder"]), self.settings["slice"])
         self._slices.stepped(self.unit, _device())
 
     def _end_if_enough(self) -> None:
         late = time.monotonic() - self.began > self.settings["seconds"]
-        if late or (self.steps >= self.settings["steps"] and (self.unit != "forward call" or not _has_optimizer())):
+        if late or (self.steps >= self.settings["steps"] and (self.unit != "forward call" or not has_optimizer())):
             self.finish("seconds" if late else "steps")
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
@@ -384,7 +384,7 @@ class Observer:
             guarded(act, "observe the program")
 
 
-def _has_optimizer() -> bool:
+def has_optimizer() -> bool:
     """Tells whether the program has an optimizer. If it has not stepped yet, the program probably evaluates before it
     trains."""
     import gc

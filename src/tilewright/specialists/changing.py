@@ -30,12 +30,18 @@ def proposed_changes(delegation: Delegation, *, lossy: bool = False) -> tuple[Pr
     script = Path(delegation.file)
     if script.suffix != ".py" or not script.is_file():
         return NoProposal("blocked", f"'{delegation.file}' is no Python program that can be read", "missing: the file")
-    named = changes_for(delegation.task)
+    named = _by_name(delegation.task) or changes_for(delegation.task)
     lossy = lossy or any(LOSSY_ALLOWED.search(text) for text in delegation.constraints)
     chosen = named or _chosen(delegation, lossy)
     modules = reached_modules(script, Path.cwd() if Path.cwd() in script.resolve().parents else None)
     found = tuple(proposal for change in chosen if (proposal := proposal_of(change, modules)) is not None)
     return found or refusal(chosen, modules)
+
+
+def _by_name(task: str) -> tuple[ProgramChange, ...]:
+    """Returns the change whose name and a colon begin the task, as those of an item for a place in the source do."""
+    name = task.partition(":")[0]
+    return tuple(change for change in program_changes() if change.name == name)
 
 
 def kinds_of(findings: Iterable[str]) -> tuple[str, ...]:

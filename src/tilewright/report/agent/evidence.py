@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.coordinate.from_run import FOUND
 from tilewright.coordinate.principles import principle_of
 from tilewright.ledger.agent_records import (
     STEPS,
     AgentChange,
     AgentEnd,
+    AgentFinding,
     AgentItem,
     AgentMeasurement,
     AgentParts,
@@ -67,6 +69,11 @@ class AgentEvidence:
         """Returns the principle of an item: stored, or else recognised in the item's text and changes."""
         names = (change.name for change in self.parts.changes_of(item.id))
         return item.tag or principle_of(" ".join((item.text, *names)))
+
+    def also_found(self, item: AgentItem) -> Iterator[AgentFinding]:
+        """Yields the findings of a recorded run that belong to the item of a change."""
+        mine = (each for each in self.parts.findings if each.item == item.id != each.id)
+        yield from (each for each in mine if each.id.startswith(FOUND))
 
     def measured(self, kind: str, change: str = "") -> AgentMeasurement | None:
         """Returns the last measurement of this kind. ``change``: the id of a change, or "" for the whole program."""

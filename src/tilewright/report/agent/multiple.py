@@ -87,6 +87,7 @@ def _applied(evidence: AgentEvidence) -> Iterator[ReportPoint]:
         lines.append(f"Specialist: {change.specialist}")
         if item is not None and (said := principle(evidence, item)):
             lines.append(f"Principle: {said}")
+        lines += _also_found(evidence, item)
         yield ReportPoint("", "1. ", tuple(lines), change.name)
 
 
@@ -144,4 +145,11 @@ def _remaining(evidence: AgentEvidence) -> Iterator[ReportPoint]:
 
 def _opportunity(evidence: AgentEvidence, item: AgentItem, lines: Sequence[str]) -> ReportPoint:
     tag = f" ({name})" if (name := evidence.tag(item)) else ""
-    return ReportPoint(Sourced(f"{item.text}{tag}", f"items/{key(item.id)}/text"), lines=tuple(lines))
+    lines = (*lines, *_also_found(evidence, item))
+    return ReportPoint(Sourced(f"{item.text}{tag}", f"items/{key(item.id)}/text"), lines=lines)
+
+
+def _also_found(evidence: AgentEvidence, item: AgentItem | None) -> list[str]:
+    """Returns the findings of a recorded run at the places of an item's change."""
+    found = evidence.also_found(item) if item else ()
+    return [Sourced(f"Found in a run, too: {each.text}", f"findings/{key(each.id)}/text") for each in found]

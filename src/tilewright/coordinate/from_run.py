@@ -1,0 +1,90 @@
+"""Turns the findings of a recorded run into items, or adds them to the items whose changes mend them.
+
+An item without a change ends at once: it shows where the time goes, and what to do, and needs a proposer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tilewright.coordinate.analysis import Level
+from tilewright.coordinate.priority import WorkItem
+from tilewright.ledger.agent_records import AgentEnd, AgentFinding, AgentItem, AgentMeasurement
+from tilewright.profile.figures import percent
+from tilewright.program.findings.base import RunFinding
+from tilewright.program.findings.mending import Sites
+
+FOUND = "O"
+"""The beginning of the ids of items that a recorded run gave."""
+HIGH, MEDIUM = 0.20, 0.05
+"""Shares of a step from which a finding has these levels; round numbers."""
+SAME_CAUSE: Mapping[str, str] = {"host-reads": "host-sync"}
+"""Rule → the kind of a profile's finding that has the same cause."""
+NEEDS_PROPOSER = "needs a proposer: no change of a program is known to be right at this place"
+
+
+def place_of(finding: RunFinding, root: Path, script: Path) -> str:
+    """Returns the place of a finding, such as ``model.py:43`` or ``model.py:43 to 47``."""
+    first = finding.place
+    last = max(line.line for line in finding.lines if line.file == first.file and line.function == first.function)
+    file = os.path.relpath(root / first.file, script.parent)
+    return f"{file}:{first.line}" + (f" to {last}" if last > first.line else "")
+
+
+def measured(findings: Sequence[RunFinding], places: Sequence[str], about: str, device: str) -> AgentMeasurement:
+    """Returns the figures of the findings, for the ledger."""
+    values: dict[str, float] = {}
+    for n, (each, place) in enumerate(zip(findings, places, strict=True), 1):
+        values[f"{FOUND}{n}, {each.rule} at {place}, share of the step"] = each.share
+        values |= {f"{FOUND}{n}, {each.rule} at {place}, {name}": value for name, value in each.figures.items()}
+    return AgentMeasurement(kind="record", about=about, values=values, device=device,
+                            verdict=f"{len(findings)} findings" if findings else "no finding")  # fmt: skip
+
+
+def items_of_run(
+    findings: Sequence[RunFinding], places: Sequence[str], sites: Sites, items: Iterable[AgentItem],
+    known: Iterable[AgentFinding], evidence: str,
+) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:  # fmt: skip
+    """Returns new items, and the record of each finding with the item that it belongs to.
+
+    sites: the lines at which changes have sites.
+    items, known: the items and findings so far.
+    evidence: the id of the measurement of the findings.
+    """
+    of_change = {item.change: item.id for item in items if item.change}
+    known = tuple(known)
+    new: list[WorkItem] = []
+    found: list[AgentFinding] = []
+    for n, (each, place) in enumerate(zip(findings, places, strict=True), 1):
+        id, level = f"{FOUND}{n}", level_of(each.share)
+        share = f", {percent(each.share)} of the step's time" if each.share >= 0.001 else ""
+        text = f"{each.text} ({place}{share})"
+        item = _item_for(each, place, sites, of_change, known) or id
+        if item == id:
+            new.append(WorkItem(id, f"{text}: {each.advice}", level, effort="High", specialists=("profiling",),
+                                findings=(id,)))  # fmt: skip
+        found.append(AgentFinding(id=id, kind=each.rule, level=level, text=text, item=item, evidence=evidence))
+    return new, found
+
+
+def level_of(share: float) -> Level:
+    return "High" if share >= HIGH else "Medium" if share >= MEDIUM else "Low"
+
+
+def _item_for(
+    finding: RunFinding, place: str, sites: Sites, of_change: Mapping[str, str], known: Sequence[AgentFinding]
+) -> str:
+    """Returns the item of a change that mends the place, or of a profile's finding with the same cause; else ""."""
+    for name in finding.changes:
+        if name in of_change and not sites.get(name, frozenset()).isdisjoint(finding.at):
+            return of_change[name]
+    kind, first = SAME_CAUSE.get(finding.rule), place.partition(" ")[0]
+    same = (each.item for each in known if kind and each.kind == kind and f"{first} " in f"{each.text} ")
+    return next(same, "")
+
+
+def needs_proposer(item: WorkItem, evidence: str) -> AgentEnd:
+    """Returns the end of an item that no change answers."""
+    return AgentEnd(item=item.id, status="remaining", why="blocked", reason=NEEDS_PROPOSER, evidence=evidence)

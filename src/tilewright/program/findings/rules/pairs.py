@@ -1,0 +1,5 @@
+"""See `products`."""
+
+from tilewright.program.findings.rules.products import ReducedBroadcasts
+
+RULE = ReducedBroadcasts()

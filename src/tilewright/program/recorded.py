@@ -1,0 +1,32 @@
+"""Runs a program once, and records its operations. This run is slower than others, so it is never timed or compared."""
+
+from __future__ import annotations
+
+import os
+
+from tilewright.program.copies import ProgramCopy
+from tilewright.program.findings.record import RecordedRun
+from tilewright.program.run import PLAIN, ProgramFailed, started_program
+from tilewright.runtime.operations.recording import VARIABLE
+
+MOST_STEPS = 1_000_000
+"""The recording itself ends the program after enough steps."""
+
+
+def recorded_run(copy: ProgramCopy, seconds: float) -> RecordedRun | ProgramFailed:
+    """Returns the record of a program's operations.
+
+    seconds: the time limit of the run. The record of the process with the most operations is returned.
+    """
+    wanted = {**PLAIN, "steps": MOST_STEPS, "seconds": 0.9 * seconds}
+    variables = {VARIABLE: str(copy.root), "TORCHDYNAMO_DISABLE": "1"}
+    with started_program(copy, wanted, variables) as started:
+        if isinstance(started, ProgramFailed):
+            return started
+        ended = started.result(seconds)
+        if isinstance(ended, ProgramFailed):
+            return ended
+        files = sorted(started.folder.glob("operations*.json"), key=os.path.getsize)
+        if not files:
+            return ProgramFailed("exit", "the program left no record of its operations")
+        return RecordedRun.read(files[-1], copy.root)

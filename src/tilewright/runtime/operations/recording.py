@@ -1,0 +1,213 @@
+"""Records the operations of the program that `program.recorded` started, in one observed run.
+
+The startup hook calls `install` after the program has imported torch. The steps are those of `runtime.observing`. In a
+program without steps, each backward pass ends one. Compiled functions run as they are written, and are not recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.runtime import copied, observing
+from tilewright.runtime.operations.recorder import OperationRecorder, RecordingPart
+from tilewright.runtime.seeding import SEED
+
+VARIABLE = "TILEWRIGHT_OPERATIONS"
+"""The name of an environment variable with the folder of the program, whose lines are recorded."""
+EVERY_S = 0.002
+"""The time between two looks at the line that the host is at."""
+RECORDED = 10
+"""After so many steps, operations are recorded only in an evaluation."""
+AFTER = 1.0
+"""The program is not waited for longer than so many times the time of the recorded steps, to reach an evaluation."""
+LIKE = 3
+"""So many parts with the same operations are stored; of others only the number and the time of the operations."""
+
+
+def install() -> None:
+    """Seeds torch, and records the operations of this process."""
+    import torch
+
+    torch.manual_seed(SEED)
+    if os.environ.get(copied.VARIABLE):
+        copied.save_to_own_files(torch)
+    RecordingObserver(json.loads(os.environ[observing.VARIABLE]), os.environ[VARIABLE]).begin()
+
+
+class RecordingObserver(observing.Observer):
+    """Observes one process, and records its operations."""
+
+    def __init__(self, settings: observing.Settings, root: str) -> None:
+        super().__init__(settings)
+        self.recorder = OperationRecorder(root)
+        self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
+        self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
+
+    def begin(self) -> None:
+        """Sets the hooks, and begins to record."""
+        super().begin()
+        self._leave_out_compiled()
+        self._watch_evaluations()
+        self._watch_optimizers()
+        self.recorder.on_backward = self._backward
+        self.recorder.start()
+        self._sampler.start()
+
+    def finish(self, cut: str = "") -> None:
+        """Writes the record of the operations, and that of the run."""
+        if not self._ended:
+            self._ended = True
+            if self._sampler.ident is not None:  # a thread that is left when Python ends can abort the process
+                self._sampler.join()
+            self.recorder.stop()
+            folder = Path(self.settings["folder"])
+            unfinished = folder / f"part-operations{self.process}"
+            unfinished.write_text(json.dumps(record_of(self.recorder), separators=(",", ":")))
+            unfinished.replace(folder / f"operations{self.process}.json")
+        super().finish(cut)
+
+    def _stepped(self) -> None:
+        super()._stepped()
+        self._step_ended()
+
+    def _backward(self) -> None:
+        """Ends a step at a backward pass, if nothing else ends steps."""
+        if self.unit == "process":
+            self.recorder.mark()
+
+    def _step_ended(self) -> None:
+        if self._evaluates or (self._waiting and time.monotonic() > self._late):
+            self._end()
+        if not self._waiting:
+            self.recorder.mark()
+            training_comes = self.unit == "forward call" and observing.has_optimizer()
+            if self.steps >= RECORDED and not training_comes:
+                self._waiting = True
+                now = time.monotonic()
+                alone = int(os.environ.get("WORLD_SIZE", "1")) == 1  # the processes of a job end after the same step
+                self._late = now + (AFTER * (now - self.began) if alone else 0.0)
+                self.recorder.pause()
+
+    def _end(self) -> None:
+        self.finish("steps")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
+
+    def _watch_evaluations(self) -> None:
+        """Records again from the first call of ``eval`` after the recorded steps, until the next step."""
+        from torch.nn import Module
+
+        train = Module.train
+
+        @functools.wraps(train)
+        def observed(module: Module, mode: bool = True) -> Module:
+            if not mode and self._waiting and not self._evaluates:
+                self._evaluates = True
+                self.recorder.go_on()
+            result: Module = train(module, mode)
+            return result
+
+        Module.train = observed
+
+    def _watch_optimizers(self) -> None:
+        """Notes the lines that make optimizers which update one parameter at a time."""
+        from torch.optim import Optimizer
+
+        make = Optimizer.__init__
+
+        @functools.wraps(make)
+        def made(optimizer: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
+            make(optimizer, params, defaults)
+            if defaults.get("foreach") is False and not defaults.get("fused"):
+                self.recorder.note("single-tensor", type(optimizer).__name__, sys._getframe(1))
+
+        Optimizer.__init__ = made
+
+    def _leave_out_compiled(self) -> None:
+        """Makes ``torch.compile`` return functions that run as they are written, and are not recorded."""
+        import torch
+
+        recorder = self.recorder
+
+        def paused(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def unrecorded(*args: Any, **kwargs: Any) -> Any:
+                recorder.paused += 1
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    recorder.paused -= 1
+
+            return unrecorded
+
+        def compiled(model: Any = None, **kwargs: Any) -> Any:
+            if model is None:
+                return functools.partial(compiled, **kwargs)
+            if isinstance(model, torch.nn.Module):
+                model.forward = paused(model.forward)
+                return model
+            return paused(model)
+
+        torch.compile = compiled
+
+    def _sample(self, thread: int) -> None:
+        """Notes the line of the program at which the host is, while no operation runs."""
+        before = time.perf_counter()
+        while not self._ended:
+            time.sleep(EVERY_S)
+            now, frame = time.perf_counter(), sys._current_frames().get(thread)
+            if frame is not None and not self.recorder.busy and not _in_torch(frame.f_code.co_filename):
+                host = self.recorder.parts[-1].host
+                stack = self.recorder.places.key(frame)
+                host[stack] = host.get(stack, 0.0) + 1e6 * (now - before)
+            before = now
+
+
+def _in_torch(file: str) -> bool:
+    ours = f"{os.sep}runtime{os.sep}" in file and "tilewright" in file
+    return ours or (f"{os.sep}torch{os.sep}" in file and f"{os.sep}data{os.sep}" not in file)
+
+
+def record_of(recorder: OperationRecorder) -> dict[str, Any]:
+    """Returns the record of a recorder as JSON has it. The recorder must have stopped."""
+    places, values = recorder.places, recorder.values
+    kept = _kept(recorder.parts)
+    numbers: dict[int, int] = {}
+    for n, part in enumerate(recorder.parts):
+        rows = part.rows if n in kept else []
+        part.rows = [(*row[:5], numbers.setdefault(row[5], len(numbers)), row[6]) for row in rows]
+    parts = [_part(recorder, part, n in kept) for n, part in enumerate(recorder.parts)]
+    return {
+        "files": places.files, "stacks": places.stacks, "names": recorder.names, "kinds": list(values.kinds),
+        "types": values.types, "alive": values.alive(), "parts": parts,
+    }  # fmt: skip
+
+
+def _part(recorder: OperationRecorder, part: RecordingPart, kept: bool) -> dict[str, Any]:
+    host = [[recorder.places.number(stack), us] for stack, us in part.host.items()]
+    return {"us": part.us, "operations": part.operations, "rows": part.rows, "events": part.events if kept else [],
+            "host": host}  # fmt: skip
+
+
+def _kept(parts: list[RecordingPart]) -> set[int]:
+    """Returns the parts whose operations are stored: those with a pair of a line and an operation that few parts before
+    have.
+    """
+    seen: dict[tuple[int, int], int] = {}
+    kept = set()
+    for n, part in enumerate(parts):
+        pairs = {(row[0], row[1]) for row in part.rows}
+        if any(seen.get(pair, 0) < LIKE for pair in pairs):
+            kept.add(n)
+            for pair in pairs:
+                seen[pair] = seen.get(pair, 0) + 1
+    return kept
