@@ -42,6 +42,13 @@ def test_without_a_terminal_it_only_plans(script: Path, tmp_path: Path, capsys: 
     assert {path.name for path in (tmp_path / "home").iterdir()} <= {QUESTIONS, ".gitignore"}
 
 
+def test_an_empty_command_is_refused(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["agent", "speed up train.py", "--command", "", "--yes"]) == 2
+    out, error = capsys.readouterr()
+    assert (out, error) == ("", "error: --command is empty; name the program, e.g. python train.py\n")
+    assert script.read_text() == PROGRAM
+
+
 def test_it_runs_shows_what_came_of_it_and_takes_it_back(
     script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

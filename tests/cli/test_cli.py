@@ -193,6 +193,15 @@ def test_without_an_architecture_the_default_is_said(run: Run, monkeypatch: pyte
     assert ran.err == "note: no GPU here: using sm_90; choose with --arch\n"
 
 
+@pytest.mark.parametrize("wrong", [("none.py",), (RMS_NORM, "--workload", "none")])
+def test_a_request_that_tune_refuses_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("tilewright.hardware.gpu.detect", lambda: None)
+    ran = run("tune", *wrong, "--no-store")
+    assert ran.code == 2 and ran.err.startswith("error: ") and ran.err.count("\n") == 1
+
+
 def test_without_an_architecture_the_gpu_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu("NVIDIA B200", "sm_100", 148, 180 << 30, 126 << 20, "13.0")
     monkeypatch.setattr("tilewright.hardware.gpu.detect", lambda: gpu)

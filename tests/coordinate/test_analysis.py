@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again(analysis: Analysis) -> None:
     ("89%", "89%\x1b[2J", "a character that cannot be printed"),
     ("89%", "89%\u2028", "a character that cannot be printed"),
     ("1. [High]", "1 [High]", "is not of the form"),
-    (SEED, "", "a.txt: the end, expected 'Primary bottleneck:'"),
+    (SEED, "", "a.txt ends before the line 'Primary bottleneck: …'; write that line"),
 ])  # fmt: skip
 def test_another_form_is_one_line(was: str, now: str, said: str) -> None:
     assert was in SEED

@@ -154,6 +154,12 @@ def test_the_folder_of_the_file_is_importable_while_it_loads(write: Write, tmp_p
     assert sys.path == before
 
 
+@pytest.mark.parametrize("data", [b"\xff\xfex\x00=\x001\x00", b"x = 1\x00", b"x = '\xe9'\n", b"# coding: none\n"])
+def test_a_file_that_is_not_text_names_the_fix(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "ops.py").write_bytes(data)
+    assert refused(tmp_path / "ops.py").endswith("; fix: save the file as UTF-8 text")
+
+
 def test_the_search_path_is_as_before_after_a_failure(write: Write) -> None:
     before, modules = list(sys.path), set(sys.modules)
     refused(write("1 / 0\n"))

@@ -57,6 +57,8 @@ def agent(
     if undo is not None:
         _undo(undo)
         return
+    if command == "":
+        raise RequestError("--command is empty; name the program, e.g. python train.py")
     from tilewright.coordinate import agent_plan
     from tilewright.coordinate.kernel_questions import kernel_question
 

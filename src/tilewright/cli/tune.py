@@ -52,11 +52,12 @@ def tune(
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = target_of(arch, detect())
-    if target.note:
-        terminal.note(target.note)
     ledger = _ledger(store, no_store)
     with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
         task = shared.loaded(where)
+        task.selected(workload)
+        if target.note:
+            terminal.note(target.note)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
         shared.refuse_broken(task, target.board, task.selected(workload))
         result = tuning.tune(

@@ -84,8 +84,9 @@ def read_analysis(text: str, name: str = "the analysis") -> Analysis:
 def _after(lines: Sequence[tuple[int, str]], place: int, form: str, name: str) -> str:
     number, line = lines[place] if place < len(lines) else (0, "")
     if not line.startswith(form):
-        where = f"{name}:{number}: {_shown(line)}" if number else f"{name}: the end"
-        raise RequestError(f"{where}, expected '{form}'")
+        if not number:
+            raise RequestError(f"{name} ends before the line '{form} …'; write that line")
+        raise RequestError(f"{name}:{number}: {_shown(line)}, expected '{form}'")
     rest = line.removeprefix(form).strip()
     if not rest and form != LIST:
         raise RequestError(f"{name}:{number}: nothing behind '{form}'; say it in the same line")

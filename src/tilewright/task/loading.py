@@ -254,6 +254,8 @@ def _remedy(error: BaseException) -> str:
         return f"; the file is loaded by its path, not as part of a package; fix: {fix}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"
+    if isinstance(error, SyntaxError) and any(word in str(error) for word in ("null bytes", "'utf-8'", "encoding")):
+        return "; fix: save the file as UTF-8 text"
     return ""
 
 
