@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tilewright.compile.accumulators import UNFIT
 from tilewright.compile.compile import effort
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.skipped import LEAST_SECONDS, SLOWER, CompileLimit, NotCompiled, compile_limit
@@ -126,3 +127,16 @@ def test_a_compiler_over_its_limit_is_ended_and_others_go_on(unlimited: int | No
         assert outcomes[1] == limit.outcome
     else:
         assert isinstance(outcomes[1], Failed) and "budget of 2 s" in outcomes[1].reason
+
+
+def test_a_compiler_is_known_to_be_ended_too_early_if_a_winner_took_longer_to_compile() -> None:
+    """The first race times candidates that compile in 1 s. Afterwards, one that needs 1.9 s is the fastest."""
+    before = compile_limit([(100.0, 1.0), (105.0, 0.9)], [1.0, 0.9])
+    after = compile_limit([(100.0, 1.0), (50.0, 1.9)], [1.0, 0.9, 1.9])
+    same = compile_limit([(100.0, 1.0), (101.0, 1.2)], [1.0, 0.9, 1.2])
+    assert before and after and same
+    ended = before.outcome
+    assert ended.limit == before.seconds == 1.5
+    assert ended.too_early(after.near)
+    assert not ended.too_early(same.near)
+    assert not UNFIT.too_early(after.near)

@@ -23,19 +23,35 @@ LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class NotCompiled(Failed):
-    """A candidate that was left out before its compiler ended."""
+    """A candidate that was left out before its compiler ended.
+
+    limit: the processor time, in seconds, after which its compiler was ended; None if it was not started.
+    """
+
+    limit: float | None = None
+
+    def too_early(self, near: float) -> bool:
+        """Whether it may win nevertheless: a candidate near the fastest took ``near`` seconds to compile, which is
+        longer than this compiler was given. Happens if the fastest candidates were still compiling at that time."""
+        return self.limit is not None and self.limit < near
 
 
 @dataclass(frozen=True)
 class CompileLimit:
-    """The most processor time, in seconds, that a compiler may use, and why."""
+    """The most processor time, in seconds, that a compiler may use, and why.
+
+    near: the longest processor time of a compiler of a candidate near the fastest, in seconds.
+    """
 
     seconds: float
     why: str
+    near: float = 0.0
 
     @property
     def outcome(self) -> NotCompiled:
-        return NotCompiled("compile", f"not compiled: its compiler took more than {self.seconds:.2g} s, {self.why}")
+        return NotCompiled(
+            "compile", f"not compiled: its compiler took more than {self.seconds:.2g} s, {self.why}", self.seconds
+        )
 
 
 def compile_limit(timed: Collection[tuple[float, float]], compiled: Collection[float]) -> CompileLimit | None:
@@ -50,4 +66,4 @@ def compile_limit(timed: Collection[tuple[float, float]], compiled: Collection[f
     near = max(seconds for us, seconds in timed if us <= NEAR * fastest)
     seconds = max(LEAST_SECONDS, SLOWER * max(near, statistics.median(compiled)))
     why = f"{SLOWER:g} times as long as for each candidate within {NEAR - 1:.0%} of the fastest"
-    return CompileLimit(seconds, why)
+    return CompileLimit(seconds, why, near)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compile.accumulators import HasToSpill, needs_unfit
 from tilewright.compile.compile import Compiled
 from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
-from tilewright.compile.skipped import CompileLimit, compile_limit
+from tilewright.compile.skipped import CompileLimit, NotCompiled, compile_limit
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
 from tilewright.race.rules import cost_of
@@ -161,6 +162,15 @@ class Field:
         tried = map(self.candidates.__getitem__, self.tried)
         right = (each.code for each in tried if each.code and each.status not in ("failed", "wrong"))
         return needs_unfit(code.stack_bytes for code in right)
+
+    @property
+    def to_compile(self) -> set[Configuration]:
+        """The candidates that were left out and may win nevertheless."""
+        near = limit.near if (limit := self.compile_limit) else math.inf
+        left_out = {config: each.built for config, each in self.compiled.items() if isinstance(each.built, NotCompiled)}
+        unfit = {config for config, why in left_out.items() if isinstance(why, HasToSpill)}
+        early = {config for config, why in left_out.items() if why.too_early(near)}
+        return early | unfit if self.needs_unfit else early
 
     # Decide ---------------------------------------------------------------------------------------
 

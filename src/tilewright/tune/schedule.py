@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
 from tilewright.progress import Progress
-from tilewright.records import Workload
+from tilewright.records import Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
 from tilewright.tools import child
@@ -120,14 +120,14 @@ class Schedule:
         is_shipped = unit.configuration == self.task.space.shipped
         return None if is_shipped else self._limits.get(unit.workload.name)
 
-    def compile_unfit(self, workload: Workload) -> None:
-        """Compiles the skipped candidates of a workload in the caller's thread.
+    def compile_left_out(self, workload: Workload, configs: Collection[Configuration]) -> None:
+        """Compiles skipped or ended candidates of a workload in the caller's thread, without a limit.
 
         Afterwards, `compiled` yields all candidates again.
         """
         arrived = self._arrived[workload.name]
-        units = [compiled.unit for compiled in arrived if isinstance(compiled.built, HasToSpill)]
-        others = [compiled for compiled in arrived if not isinstance(compiled.built, HasToSpill)]
+        units = [compiled.unit for compiled in arrived if compiled.unit.configuration in configs]
+        others = [compiled for compiled in arrived if compiled.unit.configuration not in configs]
         arrived[:] = others + compile_all(self.task, units, jobs=self.jobs, seconds=self.budget)
         self._again = True
 

@@ -101,8 +101,8 @@ def tune(
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)
                         schedule.limit(workload, field.compile_limit)
-                if compiled.all and field.needs_unfit:
-                    schedule.compile_unfit(workload)
+                if compiled.all and field.to_compile:
+                    schedule.compile_left_out(workload, field.to_compile)
             refuse_broken_tools(compiled.so_far)
             run.save(field.decided(judge.seed))
     return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
