@@ -12,7 +12,7 @@ import pytest
 from tests.tune.test_tune import OPS
 
 from tilewright.compile.compile import Compiled, compile_all
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, RequestError
 from tilewright.executors.base import Executor, ignore
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile.cutile import CuTile
@@ -251,6 +251,44 @@ def test_a_strategy_of_several_batches_sees_times_and_the_last_race_decides(
     result = tuned(task, Simulated({"16/None": 8.0}), strategy="one by one")
     assert len(seen) >= len(raced(result)) > 1
     assert result.best is not None and result.best.configuration.TILE == 16
+
+
+def test_the_fastest_of_an_earlier_batch_stays_in_the_race(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a top of 1, later batches have shorter predicted times, but the first batch has the fastest."""
+    predicted = {one.configuration: one.predicted.us for one in tuned(task, Simulated()).candidates if one.predicted}
+    slow, *others = sorted(predicted, key=lambda config: -predicted[config])
+    batches = [(task.space.shipped,), (slow,), tuple(each for each in others if each != task.space.shipped)]
+    batches = [tuple(each for each in batch if each not in sum(batches[:at], ())) for at, batch in enumerate(batches)]
+
+    class InTurn(Strategy):
+        name = "in turn"
+
+        def search(self, space: SearchSpace) -> Search:
+            yield from filter(None, batches)
+
+    monkeypatch.setattr(searching, "strategy_of", lambda name: InTurn())
+    executor = Simulated({named(slow): 4.0})
+    result = tuned(task, executor, top=1, strategy="in turn")
+    assert result.best is not None and result.best.configuration == slow
+    races = [said for said in executor.said if said.startswith("race")]
+    assert named(slow) in races[-1] and len(races) > 1
+    assert result.searched is not None and result.searched.complete and result.searched.strategy == "in turn"
+
+
+def test_a_strategy_that_asks_for_a_forbidden_configuration_is_named(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forbidden(Strategy):
+        name = "forbidden"
+
+        def search(self, space: SearchSpace) -> Search:
+            yield (space.shipped.replace(TILE=64),)
+
+    monkeypatch.setattr(searching, "strategy_of", lambda name: Forbidden())
+    with pytest.raises(
+        RequestError, match="strategy 'forbidden' asks for TILE=64,occupancy=auto, which the space does"
+    ):
+        tune(task, workloads=["even"], strategy="forbidden", store=False)
 
 
 @dataclass

@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # not loaded before the first compilers run
 ENOUGH_TO_RACE = 0.7
 """Share of the candidates that must have compiled before the best of them are raced."""
 
+AT_ONCE = 64
+"""With a time limit, so many candidates pass the front end before the first of them may arrive."""
 OUT_OF_TIME = CompileLimit(0.0, "because the time limit passed")
 
 
@@ -163,7 +165,7 @@ class Schedule:
         units = self._units(search)
         for unit in units:
             self._place[workload.name, unit.configuration] = len(self._place)
-        self.units += units
+        self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
         self._compile(units, self.time.share(sum(not each.why for each in self.searches.values())))
         self._again = True
         return True
@@ -216,7 +218,9 @@ class Schedule:
         yield [unit for unit in first if unit.configuration == shipped], TimeLimit(None)
         for place, workload in enumerate(self.searches):
             rest = [unit for unit in first if unit.workload.name == workload and unit.configuration != shipped]
-            yield rest, self.time.share(len(self.searches) - place)
+            limit = self.time.share(len(self.searches) - place)
+            for start in range(0, len(rest), AT_ONCE):
+                yield rest[start : start + AT_ONCE], limit
 
     def _compile(self, units: list[Unit], limit: TimeLimit) -> None:
         """Compiles units. If the time limit passes, leaves out those that are not compiled yet."""

@@ -87,14 +87,14 @@ class Searching:
     def _most(self, limits: Limits, pace: float) -> tuple[int, str]:
         """Returns how many configurations may be compiled, and the reason in words."""
         if limits.candidates is not None:
-            return min(limits.candidates, self.size), f"--candidates {limits.candidates} was reached"
+            return min(limits.candidates, self.size), f"the limit --candidates {limits.candidates} was reached"
         if self.strategy.share == 1:
             return self.size, ""
         most = min(MOST, max(LEAST, round(self.strategy.share * self.size)), self.size)
         if limits.seconds is None:
             return most, f"it compiles at most {most} of them; --candidates N sets another limit"
         fits = int(COMPILE_SHARE * limits.seconds * pace / SECONDS_EACH)
-        return max(1, min(fits, most)), f"{limits.seconds:g} s allow about so many"
+        return max(1, min(fits, most)), f"a time limit of {limits.seconds:g} s allows about so many"
 
     def next(self, judged: Mapping[Configuration, Candidate], limit: TimeLimit, *, late: bool = False) -> Batch:
         """Returns the next configurations to compile; () if the search is over.
