@@ -30,8 +30,8 @@ Choice: TypeAlias = str | Mapping[str, Value]
 MOST_POINTS = 1_000_000  # a larger product is not listed
 DRAWS = 50
 """How many points are drawn for each configuration that `Space.drawn` is to return, at most."""
-TESTED = 20_000
-"""How many points `Space.dropped` tests for one value, at most."""
+TESTED = 5000
+"""How many points `Space.dropped` tests for one value, at most. Then the value counts as used."""
 
 
 class Predicate:
@@ -237,12 +237,13 @@ class Space:
         return tuple(reasons)
 
     def _any_has(self, name: str, value: Value, arch: int, dims: Mapping[str, Value]) -> bool:
-        """Returns whether a configuration has this value of a knob. Of a large space, tests only the first points."""
+        """Returns whether a configuration has this value of a knob, or whether that takes too long to find out."""
         points: Iterable[Configuration] = (*self.include, *(self.only or ()))
         if self.only is None:
             points = itertools.chain(points, self._product({**self._declared(), name: (value,)}))
-        mine = (config for config in itertools.islice(points, TESTED) if config[name] == value)
-        return self.shipped[name] == value or any(self.allows(config, arch, dims) is None for config in mine)
+        mine = enumerate(config for config in points if config[name] == value)
+        tested = (at >= TESTED or self.allows(config, arch, dims) is None for at, config in mine)
+        return self.shipped[name] == value or any(tested)
 
     def parse(self, text: str) -> Configuration:
         """Reads a configuration such as ``"TILE_M=128,occupancy=auto"``. Missing knobs take their shipped values.

@@ -13,7 +13,7 @@ from tilewright.space.space import Space
 from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
 from tilewright.strategies.base import Batch, Outcomes, SearchSpace
 
-COUNTED = 50_000
+COUNTED = 25_000
 """Larger products are not counted: the number of points before constraints is given."""
 COMPILE_SHARE = 0.8
 """The share of the time limit after which nothing more is compiled. The rest is for the last verification and race."""
