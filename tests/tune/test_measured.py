@@ -264,7 +264,9 @@ def test_the_fastest_of_an_earlier_batch_stays_in_the_race(task: Task, monkeypat
         name = "in turn"
 
         def search(self, space: SearchSpace) -> Search:
-            yield from filter(None, batches)
+            for batch in filter(None, batches):
+                outcomes = yield batch
+                assert [each.configuration for each in outcomes] == list(batch)
 
     monkeypatch.setattr(searching, "strategy_of", lambda name: InTurn())
     executor = Simulated({named(slow): 4.0})
