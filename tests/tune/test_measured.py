@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tilewright.languages.cutile.cutile import CuTile
 from tilewright.race import protocol
 from tilewright.race.rules import Policy
 from tilewright.records import Built, Candidate, Checked, Configuration, WorkloadResult
+from tilewright.space.space import Space
 from tilewright.strategies.base import Search, SearchSpace, Strategy
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -254,26 +255,30 @@ def test_a_strategy_of_several_batches_sees_times_and_the_last_race_decides(
 
 
 def test_the_fastest_of_an_earlier_batch_stays_in_the_race(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a top of 1, later batches have shorter predicted times, but the first batch has the fastest."""
-    predicted = {one.configuration: one.predicted.us for one in tuned(task, Simulated()).candidates if one.predicted}
-    slow, *others = sorted(predicted, key=lambda config: -predicted[config])
-    batches = [(task.space.shipped,), (slow,), tuple(each for each in others if each != task.space.shipped)]
-    batches = [tuple(each for each in batch if each not in sum(batches[:at], ())) for at, batch in enumerate(batches)]
+    """With a top of 1, the later batch has the shortest predicted time, but the first batch has the fastest."""
+    space = Space(
+        constants={"TILE": (16, 64, 128)}, hints={"occupancy": (None,)}, shipped={"TILE": 128, "occupancy": None}
+    )
+    shipped, small, middle = space.configurations(90, {})
 
     class InTurn(Strategy):
         name = "in turn"
 
         def search(self, space: SearchSpace) -> Search:
-            for batch in filter(None, batches):
-                outcomes = yield batch
-                assert [each.configuration for each in outcomes] == list(batch)
+            first = yield (shipped, middle)
+            assert [each.measured is not None for each in first] == [True, True]
+            (last,) = yield (small,)
+            assert last.measured is not None
 
     monkeypatch.setattr(searching, "strategy_of", lambda name: InTurn())
-    executor = Simulated({named(slow): 4.0})
-    result = tuned(task, executor, top=1, strategy="in turn")
-    assert result.best is not None and result.best.configuration == slow
-    races = [said for said in executor.said if said.startswith("race")]
-    assert named(slow) in races[-1] and len(races) > 1
+    executor = Simulated({"64/None": 4.0})
+    result = tuned(replace(task, space=space), executor, top=1, strategy="in turn")
+    predicted = {each.configuration: each.predicted.us for each in result.candidates if each.predicted}
+    assert predicted[small] < predicted[middle] < predicted[shipped]
+    assert result.best is not None and result.best.configuration == middle
+    assert [set(said.split()[1:]) for said in executor.said if said.startswith("race")] == [
+        {"64/None", "128/None"}, {"16/None", "64/None", "128/None"},
+    ]  # fmt: skip
     assert result.searched is not None and result.searched.complete and result.searched.strategy == "in turn"
 
 
