@@ -336,6 +336,29 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Searched:
+    """What the search of one workload compiled, and why it stopped."""
+
+    strategy: str
+    compiled: int
+    """The number of configurations with an outcome. The others were never compiled."""
+    of: int
+    """The number of configurations of the space."""
+    exact: bool
+    """Whether all ``of`` are allowed. A very large space is not counted: then the constraints may refuse some."""
+    why: str
+
+    @property
+    def complete(self) -> bool:
+        return self.exact and self.compiled >= self.of
+
+    def __str__(self) -> str:
+        of = f"{self.of:,}" if self.exact else f"at most {self.of:,}"
+        stopped = f"strategy '{self.strategy}' stopped because {self.why}"
+        return f"{self.compiled:,} of {of} configurations were compiled, the others never; {stopped}"
+
+
+@dataclass(frozen=True)
 class WorkloadResult:
     """The result for one workload. ``best`` is one of ``candidates``. It is None if all candidates failed."""
 
@@ -349,6 +372,8 @@ class WorkloadResult:
     """Why ``best`` is the best."""
     race: Mapping[str, Json] | None = None
     """The race's policy, A/A noise, rounds and clocks; None if nothing was measured."""
+    searched: Searched | None = None
+    """None in records of earlier versions, which compiled all configurations."""
 
     def __str__(self) -> str:
         if self.best is None:

@@ -86,3 +86,16 @@ def test_routing_imports_no_compiler_and_no_array_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "[] 0"
+
+
+def test_the_folders_of_a_path_are_not_words_of_the_question(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A checkout in a folder called `ci` or `django` holds the same kernel."""
+    for folder in ("ci", "django"):
+        file = tmp_path / folder / "matmul.py"
+        file.parent.mkdir()
+        file.write_text((EXAMPLES / "matmul.py").read_text())
+        found = printed(capsys, "route", f"optimize this kernel: {file}")
+        assert found["specialists"] == ["cutile"], folder
+    assert printed(capsys, "route", "make the CPU/GPU pipeline of our CI faster")["specialists"] == []

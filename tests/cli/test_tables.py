@@ -23,6 +23,7 @@ from tilewright.records import (
     MachineCode,
     MeasuredTime,
     PredictedTime,
+    Searched,
     TuningResult,
     Workload,
     WorkloadResult,
@@ -99,6 +100,16 @@ def test_duplicates_are_a_count_in_the_row_of_their_original() -> None:
     assert "6 more configurations; --all shows them" in text
     everything = shown(Group(*candidate_table("t", [*copies, *originals], [PREDICTED], show_all=True)))
     assert everything.count("same machine code as") == 24 and "more" not in everything
+
+
+def test_a_line_says_how_many_were_never_compiled_if_any() -> None:
+    whole = result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0))
+    part = replace(whole, searched=Searched("halving", 2, 20_000, True, "the time limit of 40 s was reached"))
+    line = line_with(shown(workload_result(part, True)), "never")
+    assert line.startswith("2 of 20,000 configurations were compiled, the others never; strategy 'halving' stopped")
+    assert line.strip().endswith("because the time limit of 40 s was reached")
+    every = replace(whole, searched=Searched("exhaustive", 2, 2, True, "it had no more configurations to try"))
+    assert "never" not in shown(workload_result(every, True)) + shown(workload_result(whole, True))
 
 
 def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:

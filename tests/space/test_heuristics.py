@@ -11,7 +11,7 @@ import pytest
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.records import PredictedTime
 from tilewright.space import heuristics
-from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds, with_seeds
+from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds, seeds_of
 from tilewright.space.space import Space
 from tilewright.tools.child import run
 
@@ -110,7 +110,7 @@ def test_wrong_requests_name_the_choices() -> None:
 @installed
 def test_seeds_of_a_workload_are_configurations_of_its_space() -> None:
     dims = {"M": 4096, "N": 4096, "K": 4096}
-    seeds = with_seeds(SPACE, "heuristics", dims, dtype="bfloat16", gpu="NVIDIA H200", arch=90)
+    seeds = seeds_of(SPACE, "heuristics", dims, dtype="bfloat16", gpu="NVIDIA H200", arch=90)
     assert seeds and set(seeds) - set(SPACE.configurations(90, dims))
     assert all(SPACE.allows(config, 90, dims) is None for config in seeds)
 
@@ -118,9 +118,9 @@ def test_seeds_of_a_workload_are_configurations_of_its_space() -> None:
 def test_seeds_that_cannot_be_given_say_why() -> None:
     of_h200 = {"dtype": "bfloat16", "gpu": "NVIDIA H200", "arch": 90}
     with pytest.raises(UnknownChoice, match="unknown seeds 'heuristic'; known: heuristics; did you mean 'heuristics'"):
-        with_seeds(SPACE, "heuristic", {}, **of_h200)
+        seeds_of(SPACE, "heuristic", {}, **of_h200)
     with pytest.raises(RequestError, match="they need the dimensions M, N and K, and the workload has M, rows"):
-        with_seeds(SPACE, "heuristics", {"M": 1, "rows": 2}, **of_h200)
+        seeds_of(SPACE, "heuristics", {"M": 1, "rows": 2}, **of_h200)
 
 
 @pytest.mark.parametrize(

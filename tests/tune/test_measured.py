@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,19 @@ import pytest
 from tests.tune.test_tune import OPS
 
 from tilewright.compile.compile import Compiled, compile_all
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, RequestError
 from tilewright.executors.base import Executor, ignore
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.race import protocol
 from tilewright.race.rules import Policy
 from tilewright.records import Built, Candidate, Checked, Configuration, WorkloadResult
+from tilewright.space.space import Space
 from tilewright.strategies.base import Search, SearchSpace, Strategy
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.simulated import SimulatedClock
-from tilewright.tune import schedule
+from tilewright.tune import schedule, searching
 from tilewright.tune import tune as tuning
 from tilewright.tune.tune import tune
 from tilewright.worker.messages import (
@@ -241,15 +242,60 @@ def test_a_strategy_of_several_batches_sees_times_and_the_last_race_decides(
         name = "one by one"
 
         def search(self, space: SearchSpace) -> Search:
-            for configuration in space.ranked:
+            for configuration in space.each():
                 (outcome,) = yield (configuration,)
-                assert outcome.measured is not None
-                seen.append(outcome.measured.us)
+                if outcome.status != "duplicate":
+                    assert outcome.measured is not None
+                    seen.append(outcome.measured.us)
 
-    monkeypatch.setattr(tuning, "strategy_of", lambda name: OneByOne())
+    monkeypatch.setattr(searching, "strategy_of", lambda name: OneByOne())
     result = tuned(task, Simulated({"16/None": 8.0}), strategy="one by one")
     assert len(seen) >= len(raced(result)) > 1
     assert result.best is not None and result.best.configuration.TILE == 16
+
+
+def test_the_fastest_of_an_earlier_batch_stays_in_the_race(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a top of 1, the later batch has the shortest predicted time, but the first batch has the fastest."""
+    space = Space(
+        constants={"TILE": (16, 64, 128)}, hints={"occupancy": (None,)}, shipped={"TILE": 128, "occupancy": None}
+    )
+    shipped, small, middle = space.configurations(90, {})
+
+    class InTurn(Strategy):
+        name = "in turn"
+
+        def search(self, space: SearchSpace) -> Search:
+            first = yield (shipped, middle)
+            assert [each.measured is not None for each in first] == [True, True]
+            (last,) = yield (small,)
+            assert last.measured is not None
+
+    monkeypatch.setattr(searching, "strategy_of", lambda name: InTurn())
+    executor = Simulated({"64/None": 4.0})
+    result = tuned(replace(task, space=space), executor, top=1, strategy="in turn")
+    predicted = {each.configuration: each.predicted.us for each in result.candidates if each.predicted}
+    assert predicted[small] < predicted[middle] < predicted[shipped]
+    assert result.best is not None and result.best.configuration == middle
+    assert [set(said.split()[1:]) for said in executor.said if said.startswith("race")] == [
+        {"64/None", "128/None"}, {"16/None", "64/None", "128/None"},
+    ]  # fmt: skip
+    assert result.searched is not None and result.searched.complete and result.searched.strategy == "in turn"
+
+
+def test_a_strategy_that_asks_for_a_forbidden_configuration_is_named(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forbidden(Strategy):
+        name = "forbidden"
+
+        def search(self, space: SearchSpace) -> Search:
+            yield (space.shipped.replace(TILE=64),)
+
+    monkeypatch.setattr(searching, "strategy_of", lambda name: Forbidden())
+    with pytest.raises(
+        RequestError, match="strategy 'forbidden' asks for TILE=64,occupancy=auto, which the space does"
+    ):
+        tune(task, workloads=["even"], strategy="forbidden", store=False)
 
 
 @dataclass

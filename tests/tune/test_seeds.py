@@ -14,7 +14,7 @@ from tilewright.space.heuristics import Seed
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest
-from tilewright.tune.tune import _space, tune
+from tilewright.tune.tune import tune
 
 H200 = target_of("sm_90", None)
 
@@ -26,8 +26,9 @@ def matmul() -> Task:
 
 def tried(task: Task, seeds: str | None, target: Target = H200) -> list[str]:
     workloads = task.selected(None)[:1]
-    request = TuneRequest(task, target, Policy(), workloads, 10, "predicted", None, seeds, "cutile")
-    return [str(unit.configuration) for unit in _space(request, workloads)]
+    request = TuneRequest(task, target, Policy(), workloads, 10, "", None, seeds, "cutile")
+    (search,) = request.searches(workloads, 2).values()
+    return [str(config) for config in search.batch]
 
 
 def test_seeds_come_after_the_configurations_of_the_space(matmul: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def tuned(folder: Path, shipped: int, off: dict[int, float], **more: Any) -> WorkloadResult:
     file = folder / "ops.py"
     file.write_text(OPS.format(SHIPPED=shipped, OFF=off))
-    return tune(load_task(str(file)), arch="sm_90", seed=1, seconds=120.0, **more).workloads[0]
+    return tune(load_task(str(file)), arch="sm_90", seed=1, budget=120.0, **more).workloads[0]
 
 
 def by_tile(result: WorkloadResult) -> dict[Any, Candidate]:

@@ -153,10 +153,11 @@ def refuse_broken(
     """
     from tilewright.compile.compile import Unit, refuse_broken
 
-    units = []
-    for workload in workloads:
-        chosen = configurations or task.space.configurations(board.sm, workload.dims)
-        units += [Unit(workload, configuration, board) for configuration in chosen]
+    units = (
+        Unit(workload, configuration, board)
+        for workload in workloads
+        for configuration in configurations or task.space.each(board.sm, workload.dims)
+    )
     refuse_broken(task, units)
 
 

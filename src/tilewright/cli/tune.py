@@ -21,7 +21,11 @@ DEFAULT_TIE_BAND = 0.01
 """The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` does not import those modules."""
 
 Top = Annotated[int, typer.Option(min=1, help="How many of the candidates predicted fastest are raced.")]
-Strategy = Annotated[str, typer.Option(metavar="NAME", help="The search strategy, which chooses what is raced.")]
+_STRATEGY = "What is compiled: exhaustive, halving, local, bayesian.  [default: by size]"
+Strategy = Annotated[str | None, typer.Option(metavar="NAME", help=_STRATEGY)]
+Seconds = Annotated[float | None, typer.Option(help="Time limit of the whole run.  [default: none]")]
+_CANDIDATES = "How many configurations are compiled for each workload, at most.  [default: by strategy]"
+Candidates = Annotated[int | None, typer.Option(min=1, help=_CANDIDATES)]
 TieBand = Annotated[float, typer.Option(help="Times within this fraction of the fastest count as tied.")]
 Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="Add candidates from: heuristics.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the race.  [default: drawn]")]
@@ -34,7 +38,8 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Store no results.")]
 def tune(
     where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, top: Top = DEFAULT_TOP,
-    strategy: Strategy = "predicted", l2: shared.L2 = "cold", launch: shared.How = "graph",
+    strategy: Strategy = None, seconds: Seconds = None, candidates: Candidates = None,
+    l2: shared.L2 = "cold", launch: shared.How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, seed: Seed = None, fresh: shared.Fresh = False,
     store: StorePath = None, no_store: NoStore = False, show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
@@ -61,12 +66,13 @@ def tune(
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
         shared.refuse_broken(task, target.board, task.selected(workload))
         result = tuning.tune(
-            task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, seconds=budget,
-            seeds=seeds, seed=seed, store=results, fresh=fresh, progress=progress,
+            task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, budget=budget,
+            seconds=seconds, candidates=candidates, seeds=seeds, seed=seed,
+            store=results, fresh=fresh, progress=progress,
         )  # fmt: skip
-    candidates = [candidate for workload in result.workloads for candidate in workload.candidates]
-    if candidates and not any(candidate.code for candidate in candidates):
-        raise RequestError(f"{candidates[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
+    rows = [candidate for workload in result.workloads for candidate in workload.candidates]
+    if rows and not any(candidate.code for candidate in rows):
+        raise RequestError(f"{rows[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
     if as_json:
         from tilewright.tune.as_json import to_json
 

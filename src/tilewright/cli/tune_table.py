@@ -31,7 +31,15 @@ def workload_result(result: WorkloadResult, measured: bool, show_all: bool = Fal
     cells = [PREDICTED, *(MEASURED if measured else ()), _speed_of_light(result.bound, measured), REGISTERS, SPILLS]
     title = f"workload {result.workload.name}"
     table = candidate_table(title, result.candidates, cells, show_all=show_all, shipped=result.shipped)
-    return Group(*table, bound_line(result.bound), *_best(result, show_all), *_noise(result), Text())
+    return Group(
+        *table, *_searched(result), bound_line(result.bound), *_best(result, show_all), *_noise(result), Text()
+    )
+
+
+def _searched(result: WorkloadResult) -> list[Text]:
+    """Says how many configurations were never compiled, and why; nothing if all were compiled."""
+    searched = result.searched
+    return [] if searched is None or searched.complete else [Text(str(searched))]
 
 
 def _speed_of_light(bound: Bound, measured: bool) -> Cell:

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.skipped import CompileLimit
@@ -28,6 +29,10 @@ BUDGET_SECONDS = 10.0
 _TILE = re.compile("tile|block", re.IGNORECASE)
 WARP_HINTS, WARPS = ("num_worker_warps", "num_warps"), 4
 """The hints that set the number of a kernel's warps, and the number of warps to assume if the compiler chooses."""
+
+
+TRIED = 500
+"""How many configurations of a space are tried to find out whether the task itself is wrong."""
 
 
 class Stopped(Exception):
@@ -119,11 +124,12 @@ def compile_all(
 def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str:
     """Returns the name of the language of the task's kernels; "" if no configuration can be launched.
 
-    Raises TaskError if a launch, or two configurations, mix languages.
+    Of a large space, only the first configurations are tried. Raises TaskError if a launch, or two configurations, mix
+    languages.
     """
     first: dict[str, Configuration] = {}
     for workload in workloads:
-        for config in task.space.configurations(board.sm, workload.dims):
+        for config in islice(task.space.each(board.sm, workload.dims), TRIED):
             try:
                 launched = _launched(task, Unit(workload, config, board))
             except TaskError:  # compiling or checking this configuration reports the error
@@ -140,10 +146,13 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
     return next(iter(first), "")
 
 
-def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
-    """Raises TaskError if the launch function or the front end fails for every unit: the task itself is wrong."""
+def refuse_broken(task: Task, units: Iterable[Unit]) -> None:
+    """Raises TaskError if the launch function or the front end fails for every unit: the task itself is wrong.
+
+    Of many units, only the first are tried.
+    """
     failures = []
-    for unit in units:
+    for unit in islice(units, TRIED):
         lowered = lower(task, unit)
         if not isinstance(lowered, Failed):
             return

@@ -38,7 +38,7 @@ class NotCompiled(Failed):
 
 @dataclass(frozen=True)
 class CompileLimit:
-    """The most processor time, in seconds, that a compiler may use, and why.
+    """The most processor time, in seconds, that a compiler may use, and why. 0 ends it at once.
 
     near: the longest processor time of a compiler of a candidate near the fastest, in seconds.
     """
@@ -49,9 +49,10 @@ class CompileLimit:
 
     @property
     def outcome(self) -> NotCompiled:
-        return NotCompiled(
-            "compile", f"not compiled: its compiler took more than {self.seconds:.2g} s, {self.why}", self.seconds
-        )
+        if not self.seconds:
+            return NotCompiled("compile", f"not compiled: {self.why}")
+        took = f"its compiler took more than {self.seconds:.2g} s"
+        return NotCompiled("compile", f"not compiled: {took}, {self.why}", self.seconds)
 
 
 def compile_limit(timed: Collection[tuple[float, float]], compiled: Collection[float]) -> CompileLimit | None:

@@ -7,6 +7,7 @@ it is only a comparison ("as fast as the Triton version").
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,8 @@ from tilewright.specialists.base import Specialist
 
 NEARBY = 3
 """The most words between a name and another word that affects it."""
+_FOLDERS = re.compile(r"(?<![^\s\"'`(])(?:(?:~|\.{1,2})?/\S*/|[^\s/]\S*/(?=[^\s/]+\.(?:py|json|gz|txt|md)\b))(?=\S)")
+"""The folders of a path that begins with ``/``, ``.`` or ``~``, or that ends with a file of a known type."""
 JOINING = ("and", "or", "nor", "plus", ",", "a", "the")
 
 
@@ -160,8 +163,11 @@ def _clause(words: Words, at: int) -> int:
 
 
 def parts_of(text: str, known: Sequence[Specialist]) -> tuple[QuestionPart, ...]:
-    """Splits a question into its steps. Returns one part if there is only one step."""
-    words = words_of(text)
+    """Splits a question into its steps. Returns one part if there is only one step.
+
+    The folders of a path say nothing about the question: a file in ``/work/ci`` is no question about CI.
+    """
+    words = words_of(_FOLDERS.sub("", text))
     parts = [QuestionPart(words[begin:end], tuple(known), words) for begin, end in _steps(words)]
     return tuple(part for part in parts if part.words)
 

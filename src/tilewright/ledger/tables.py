@@ -159,12 +159,13 @@ _VERSION_3 = (
         BEGIN SELECT RAISE(ABORT, 'the steps of a change are stored in their order'); END""",
 )
 _VERSION_4 = (*_tables(_LOADS), "CREATE INDEX loads_by_run ON loads (run, version)")
+_VERSION_5 = ("ALTER TABLE workloads ADD COLUMN searched TEXT",)
 
 LEDGER = Schema(
     table="tilewright_ledger_schema",
-    version=4,
-    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4),
-    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4},
+    version=5,
+    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4, *_VERSION_5),
+    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4, 4: _VERSION_5},
     earlier={
         "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
         "ledger.db is imported without a command"

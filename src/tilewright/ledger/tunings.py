@@ -82,6 +82,7 @@ def _workload_row(run: str, result: WorkloadResult) -> dict[str, Value]:
         raise ValueError(f"{result.workload}: the best, {best.configuration}, is not among the candidates")
     row: dict[str, Value] = {name: dump(getattr(result, name)) for name in ("bound", "tied", "shipped", "race")}
     row |= {"run": run, "name": result.workload.name, "dims": dump(result.workload.dims), "reason": result.reason}
+    row["searched"] = dump(result.searched) if result.searched else None
     return row | {"best": None if best is None else candidates.index(best)}
 
 
@@ -108,6 +109,7 @@ def _result(row: sqlite3.Row, rows: list[sqlite3.Row]) -> WorkloadResult:
         shipped=parse(Configuration, row["shipped"]),
         reason=row["reason"],
         race=maybe(dict[str, Json], row["race"]),
+        searched=maybe(records.Searched, row["searched"]),
     )
 
 

@@ -76,6 +76,8 @@ def _reasons(workload: TunedWorkload) -> Iterator[str]:
     dims, at = result.workload.dims, f"{workload.at}/workload/dims"
     text = ", ".join(f"{name}={value}" for name, value in dims.items())
     yield Sourced(f"Dimensions: {text}.", *(f"{at}/{key(name)}" for name in dims))
+    if result.searched and not result.searched.complete:
+        yield f"Search: {result.searched}."
     yield f"Bound: {result.bound.why}."
     best = result.best.configuration if result.best else None
     yield f"Best: {best or 'none'}; {result.reason}."

@@ -122,25 +122,23 @@ def place_seeds(
     return place(space, (point for each in seeds for point in each.points()), arch, dims)
 
 
-def with_seeds(
+def seeds_of(
     space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
 ) -> tuple[Configuration, ...]:
-    """Returns the configurations of ``space``, then the allowed seeds for a matrix product of ``dims``.
+    """Returns the seeds for a matrix product of ``dims`` that ``space`` allows.
 
     name: a source in `SEEDS`, or None for no seeds.
     Raises RequestError if ``dims`` lacks M, N or K, and the errors of `matmul_seeds`.
     """
-    listed = space.configurations(arch, dims)
     if name is None:
-        return listed
+        return ()
     if name not in SEEDS:
         raise UnknownChoice("seeds", name, SEEDS)
     m, n, k = map(dims.get, "MNK")
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         raise RequestError(f"seeds '{name}' are for matrix products: they need the dimensions M, N and K, and the "
                            f"workload has {', '.join(dims)}; fix: tune without seeds")  # fmt: skip
-    seeds = place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)
-    return tuple(dict.fromkeys((*listed, *seeds)))
+    return tuple(dict.fromkeys(place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)))
 
 
 def gpu_name(marketing: str) -> str:

@@ -15,7 +15,8 @@ import inspect
 import itertools
 import linecache
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, MappingProxyType
 from typing import Any, TypeAlias
 
@@ -26,7 +27,11 @@ from tilewright.space import knobs
 Choice: TypeAlias = str | Mapping[str, Value]
 """A configuration as a caller writes it: ``"TILE_M=128,occupancy=2"``, or a mapping of knob to value."""
 
-MOST_POINTS = 1_000_000  # a larger product is treated as a mistake
+MOST_POINTS = 1_000_000  # a larger product is not listed
+DRAWS = 50
+"""How many points are drawn for each configuration that `Space.drawn` is to return, at most."""
+TESTED = 5000
+"""How many points `Space.dropped` tests for one value, at most. Then the value counts as used."""
 
 
 class Predicate:
@@ -166,12 +171,52 @@ class Space:
         lists = ", ".join(f"{name}={list(values)}" for name, values in self._declared().items())
         return f"Space({lists}, shipped='{self.shipped}')"
 
+    @property
+    def points(self) -> int:
+        """The number of points before constraints, without those in ``include``."""
+        return len(self.only) if self.only is not None else math.prod(map(len, self._declared().values()))
+
     def configurations(self, arch: int, dims: Mapping[str, Value]) -> tuple[Configuration, ...]:
         """Returns the configurations to try on ``sm_<arch>``: the shipped one, then the others that the space allows.
         The others keep the order of the declaration. The last knob varies fastest."""
-        rest = self.only if self.only is not None else self._product()
-        tried = (config for config in (*self.include, *rest) if self.allows(config, arch, dims) is None)
-        return tuple(dict.fromkeys((self.shipped, *tried)))
+        if self.points > MOST_POINTS:
+            raise SpaceError(f"the knob lists span {self.points:,} configurations; shorten them or use only=[…]")
+        return tuple(self.each(arch, dims))
+
+    def each(self, arch: int, dims: Mapping[str, Value]) -> Iterator[Configuration]:
+        """Yields what `configurations` returns, one by one, so that a large space takes no memory."""
+        listed = dict.fromkeys((self.shipped, *self.include, *(self.only or ())))
+        rest = () if self.only is not None else self._product(self._declared())
+        for config in itertools.chain(listed, (config for config in rest if config not in listed)):
+            if config == self.shipped or self.allows(config, arch, dims) is None:
+                yield config
+
+    def drawn(self, count: int, arch: int, dims: Mapping[str, Value], seed: int) -> tuple[Configuration, ...]:
+        """Returns the shipped configuration, then random others that the space allows, without listing the space.
+
+        count: how many to return. There are fewer if the constraints refuse most of the points.
+        """
+        rng, found, seen = random.Random(seed), [self.shipped], {self.shipped}
+        lists = self._declared()
+        for _ in range(DRAWS * count):
+            if len(found) >= count:
+                break
+            if self.only is not None:
+                config = rng.choice(self.only)
+            else:
+                config = Configuration.of({name: rng.choice(values) for name, values in lists.items()})
+            if config not in seen and self.allows(config, arch, dims) is None:
+                found.append(config)
+            seen.add(config)
+        return tuple(found)
+
+    def declares(self, config: Configuration) -> bool:
+        """Returns whether the space lists this point. `neighbours` may have others. Constraints are not tested."""
+        if config == self.shipped or config in self.include:
+            return True
+        if self.only is not None:
+            return config in self.only
+        return all(config[name] in values for name, values in self._declared().items())
 
     def allows(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> str | None:
         """Returns None if the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
@@ -182,15 +227,23 @@ class Space:
 
         The line has the reason, such as ``TILE=1000 is not a power of two of at least 1; …``.
         """
-        tried = self.configurations(arch, dims)
         reasons = []
         for name, values in self._declared().items():
             for value in values:
                 why = self.allows(self.shipped.replace(**{name: value}), arch, dims)
-                if why and all(config[name] != value for config in tried):
+                if why and not self._any_has(name, value, arch, dims):
                     text = f"{name}={knobs.spell(value)}"
                     reasons.append(why if why.startswith(text) else f"{text}: {why}")
         return tuple(reasons)
+
+    def _any_has(self, name: str, value: Value, arch: int, dims: Mapping[str, Value]) -> bool:
+        """Returns whether a configuration has this value of a knob, or whether that takes too long to find out."""
+        points: Iterable[Configuration] = (*self.include, *(self.only or ()))
+        if self.only is None:
+            points = itertools.chain(points, self._product({**self._declared(), name: (value,)}))
+        mine = enumerate(config for config in points if config[name] == value)
+        tested = (at >= TESTED or self.allows(config, arch, dims) is None for at, config in mine)
+        return self.shipped[name] == value or any(tested)
 
     def parse(self, text: str) -> Configuration:
         """Reads a configuration such as ``"TILE_M=128,occupancy=auto"``. Missing knobs take their shipped values.
@@ -259,13 +312,9 @@ class Space:
             raise SpaceError(problem)
         return value
 
-    def _product(self) -> Iterator[Configuration]:
-        lists = self._declared()
-        points = math.prod(len(values) for values in lists.values())
-        if points > MOST_POINTS:
-            raise SpaceError(f"the knob lists span {points:,} configurations; shorten them or use only=[…]")
-        values = itertools.product(*lists.values())
-        return (Configuration.of(dict(zip(lists, point, strict=True))) for point in values)
+    @staticmethod
+    def _product(lists: Mapping[str, Sequence[Value]]) -> Iterator[Configuration]:
+        return (Configuration.of(dict(zip(lists, point, strict=True))) for point in itertools.product(*lists.values()))
 
     def _name_problems(self, config: Mapping[str, Value]) -> Iterator[str]:
         for name in config:

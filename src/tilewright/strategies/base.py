@@ -4,56 +4,112 @@
         name = "halving"
 
         def search(self, space):
-            outcomes = yield space.ranked[:8]
+            outcomes = yield space.pool[:8]
             ...
 
     STRATEGY = Halving()
 
-A strategy does no I/O and uses no GPU. Put the file into this folder, or name the strategy in the entry point group
-``tilewright.strategies`` of your package. Test the strategy with `tilewright.testing.strategies.StrategyContract`.
+`tune` compiles the configurations of a batch, and nothing else. It verifies and races those with the shortest predicted
+times. A strategy does no I/O and uses no GPU. Put the file into this folder, or name the strategy in the entry point
+group ``tilewright.strategies`` of your package. Test it with `tilewright.testing.strategies.StrategyContract`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import TypeAlias
 
-from tilewright.records import Candidate, Configuration, PredictedTime
+from tilewright.records import Candidate, Configuration, Value
+from tilewright.space.space import Space
+
+POOL = 2000
+"""The most configurations in `SearchSpace.pool`."""
 
 Batch: TypeAlias = tuple[Configuration, ...]
 Outcomes: TypeAlias = tuple[Candidate, ...]
-"""One outcome for each configuration of a batch, in the same order: verified, and raced if there is a GPU."""
+"""One outcome for each configuration of a batch, in the same order. Each is compiled, and has a predicted time if it
+compiled. With a GPU, those with the shortest predicted times have measured times, too."""
 Search: TypeAlias = Generator[Batch, Outcomes, None]
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The configurations of one workload that were not ruled out by predictions or machine code."""
+    """The configurations of one workload that a search may compile."""
 
-    ranked: Batch
-    """The configurations to choose from, without duplicates. The shortest predicted time is first."""
-    predicted: Mapping[Configuration, PredictedTime]
-    baseline: Configuration | None
-    """The shipped configuration, or a configuration with the same machine code; None if ``ranked`` has neither."""
-    top: int
-    """The number of configurations that the user asked for."""
-    measured: bool
-    """True if outcomes have measured times, False if they have only the interpreter's verdicts."""
+    space: Space
+    arch: int
+    """The architecture, such as 90 for sm_90."""
+    dims: Mapping[str, Value]
+    most: int
+    """How many configurations may be compiled. `tune` ends the search there."""
+    seeds: Batch = ()
+    """Configurations that the space does not list, from `tune --seeds`. They may be compiled, too."""
+    seed: int = 0
+    """For random choices. The same seed and outcomes must lead to the same search."""
+
+    @property
+    def shipped(self) -> Configuration:
+        """The configuration in production today. Every search should compile it first."""
+        return self.space.shipped
+
+    def each(self) -> Iterator[Configuration]:
+        """Yields all configurations without duplicates, the shipped one first. A large space takes long to list."""
+        yield from self.space.each(self.arch, self.dims)
+        yield from (seed for seed in self.seeds if not self.space.declares(seed))
+
+    @cached_property
+    def pool(self) -> Batch:
+        """All configurations, or random ones if there are more than `POOL`. The shipped one and the seeds are first."""
+        some = (
+            tuple(self.space.each(self.arch, self.dims))
+            if self.space.points <= POOL
+            else self.space.drawn(POOL, self.arch, self.dims, self.seed)
+        )
+        return tuple(dict.fromkeys((self.shipped, *self.seeds, *some)))
+
+    def allows(self, config: Configuration) -> bool:
+        """Returns whether a search may compile this configuration."""
+        if config == self.shipped or config in self.seeds:
+            return True
+        return self.space.declares(config) and self.space.allows(config, self.arch, self.dims) is None
+
+    def neighbours(self, config: Configuration) -> Batch:
+        """Returns the configurations that differ from ``config`` in one knob by one step."""
+        return tuple(each for each in self.space.neighbours(config, self.arch, self.dims) if self.space.declares(each))
 
 
 class Strategy(ABC):
-    """Chooses the configurations to try. Users select a strategy by its ``name``."""
+    """Chooses the configurations to compile. Users select a strategy by its ``name``."""
 
     name: str
+    share: float = 0.25
+    """The share of the configurations to which `tune` limits the search by default. 1 is no limit."""
 
     @abstractmethod
     def search(self, space: SearchSpace) -> Search:
-        """Yields batches of configurations from ``space.ranked``, and receives the outcomes of each batch.
+        """Yields batches of configurations that ``space`` allows, and receives the outcomes of each batch.
 
-        No configuration may be yielded twice.
+        No configuration may be yielded twice. The search ends with the generator, or earlier: after ``space.most``
+        configurations, or at the user's time limit.
         """
+
+
+def best_us(outcome: Candidate) -> float | None:
+    """Returns the measured time of an outcome, or else the predicted time; None if it has neither or is wrong."""
+    if outcome.status in ("failed", "wrong"):
+        return None
+    time = outcome.measured or outcome.predicted
+    return time.us if time else None
+
+
+def unseen(configurations: Iterable[Configuration], seen: Iterable[Configuration], count: int | None = None) -> Batch:
+    """Returns the first ``count`` of ``configurations`` that are not in ``seen``, without duplicates."""
+    old = set(seen)
+    return tuple(islice((each for each in dict.fromkeys(configurations) if each not in old), count))
 
 
 def batches(search: Search, outcomes: Callable[[Sequence[Configuration]], Outcomes]) -> Iterator[Batch]:

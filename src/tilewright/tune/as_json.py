@@ -32,6 +32,7 @@ def _workload_json(result: WorkloadResult) -> dict[str, Json]:
         "shipped": dict(result.shipped),
         "candidates": [_candidate_json(candidate, result.bound) for candidate in result.candidates],
         "race": dict(result.race) if result.race else None,
+        "searched": {**vars(result.searched)} if result.searched else None,
     }
 
 

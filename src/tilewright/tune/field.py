@@ -25,12 +25,15 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
-from tilewright.strategies.base import Outcomes, SearchSpace
+from tilewright.strategies.base import Outcomes, Search
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
+from tilewright.tune.searching import Searching
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
 
 NOT_ASKED = Checked("unverified", "not among the candidates with the shortest predicted times, so not compared")
+NEARLY = 1.02
+"""Candidates of earlier batches within this factor of the fastest are raced again, with those of the new batch."""
 _PREDICTED = {
     "correct": "the shortest predicted time of the candidates that the interpreter finds correct; predicted, not "
     "measured",
@@ -45,11 +48,12 @@ class Field:
 
     compiled: in the order of the space. Of several candidates with equal machine code, the first represents the others.
     judge: verifies and races the candidates.
+    earlier: the outcomes of earlier batches of the search, of which the measured times are kept.
     """
 
     def __init__(
         self, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled],
-        screened: Mapping[Configuration, Screened | Failed], judge: Judge,
+        screened: Mapping[Configuration, Screened | Failed], judge: Judge, earlier: Mapping[Configuration, Candidate],
     ) -> None:  # fmt: skip
         self.judge = judge
         self.task, self.workload, self.bound, self.measured = request.task, workload, bound, request.target.measured
@@ -59,22 +63,52 @@ class Field:
             self.candidates = {config: replace(each, checked=NOT_ASKED) for config, each in self.candidates.items()}
         self.tried: list[Configuration] = []
         self.race = RaceResult((), ())
-        ranked, shipped = ranking(screened), screened.get(self.task.space.shipped)
+        self.ranked, self.top = ranking(screened), request.top
+        shipped = screened.get(self.task.space.shipped)
         same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
         baseline = same_code or self.task.space.shipped
-        predicted = {config: time for config in ranked if (time := self.candidates[config].predicted) is not None}
-        baseline_or_none = baseline if baseline in ranked else None
-        self.space = SearchSpace(ranked, predicted, baseline_or_none, request.top, self.measured)
+        self.shipped = baseline if baseline in self.ranked else None
+        """The shipped configuration, or one with the same machine code; None if it cannot be raced."""
+        self.timed = {
+            config: earlier[config] for config in self.ranked if config in earlier and earlier[config].measured
+        }
+        for config, before in self.timed.items():
+            self.candidates[config] = replace(
+                self.candidates[config], status=before.status, reason=before.reason, measured=before.measured,
+                checked=before.checked,
+            )  # fmt: skip
 
     @classmethod
     def screened(
-        cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled], judge: Judge
-    ) -> Field:
+        cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled], judge: Judge,
+        earlier: Mapping[Configuration, Candidate],
+    ) -> Field:  # fmt: skip
         """Returns the field of the compiled candidates. The machine code decides which of them to verify and race."""
         screened = screen_compiled(request.task, workload, request.target.board, bound, compiled)
-        return cls(request, workload, bound, compiled, screened, judge)
+        return cls(request, workload, bound, compiled, screened, judge, earlier)
 
     # Verify ---------------------------------------------------------------------------------------
+
+    def chosen(self) -> Search:
+        """Yields the configurations to verify: the ``top`` with the shortest predicted times.
+
+        If times are measured, adds the shipped configuration and the fastest of earlier batches. If times are predicted
+        and all yielded configurations are wrong, yields more, one at a time, until a configuration is not wrong.
+        """
+        first = self.ranked[: self.top]
+        if self.measured:
+            shipped = () if self.shipped is None else (self.shipped,)
+            yield tuple(dict.fromkeys((*first, *shipped, *self._fastest_before())))
+            return
+        outcomes = yield first
+        for configuration in self.ranked[self.top :]:
+            if any(outcome.status != "wrong" for outcome in outcomes):
+                return
+            outcomes = yield (configuration,)
+
+    def _fastest_before(self) -> list[Configuration]:
+        us = {config: each.measured.us for config, each in self.timed.items() if each.measured}
+        return [config for config in us if us[config] <= NEARLY * min(us.values())]
 
     def verify(self, batch: Sequence[Configuration], *, ahead: bool) -> bool:
         """Verifies the candidates of ``batch``. Returns whether all candidates of the batch have a verdict.
@@ -90,9 +124,9 @@ class Field:
                 judge.verify(self.workload.name, self._contestant(config))
             if unverified:
                 return False
-        for best in self.space.ranked[:1]:
-            time = self.space.predicted[best].us
-            judge.progress(BEST, 0, None, f"{self.workload.name}: {time:.4g} µs predicted for {best}")
+        for best in self.ranked[:1]:
+            if time := self.candidates[best].predicted:
+                judge.progress(BEST, 0, None, f"{self.workload.name}: {time.us:.4g} µs predicted for {best}")
         for place, config in enumerate(batch, 1):
             if not ahead:
                 judge.progress("verify", place, len(batch), f"{self.workload.name} {config}")
@@ -119,8 +153,7 @@ class Field:
 
     @property
     def baseline(self) -> Contestant | None:
-        config = self.space.baseline
-        return None if config is None else self._contestant(config)
+        return None if self.shipped is None else self._contestant(self.shipped)
 
     def outcomes(self, batch: Sequence[Configuration]) -> Outcomes:
         return tuple(self.candidates[config] for config in batch)
@@ -174,17 +207,18 @@ class Field:
 
     # Decide ---------------------------------------------------------------------------------------
 
-    def decided(self, seed: int) -> WorkloadResult:
+    def decided(self, seed: int, search: Searching) -> WorkloadResult:
         """Returns the result of the workload. ``seed``: the seed of the inputs."""
-        if not self.measured:
-            return self._predicted()
+        result = self._raced(seed) if self.measured else self._predicted()
+        return replace(result, searched=search.report(len(self.candidates)))
+
+    def _raced(self, seed: int) -> WorkloadResult:
         race = self.race
         if race.lost:
             raise MachineError(f"the race of workload {self.workload} fails: {race.lost}")
-        ranked = self.space.ranked
-        for place, config in enumerate(ranked, 1):
-            if config not in self.tried:
-                reason = not_raced(place, len(ranked), self.space.top)
+        for place, config in enumerate(self.ranked, 1):
+            if config not in self.tried and config not in self.timed:
+                reason = not_raced(place, len(self.ranked), self.top)
                 self.candidates[config] = replace(self.candidates[config], status="screened", reason=reason)
         by_name = {str(config): config for config in self.tried}
         best = None if race.winner is None else self.candidates[by_name[race.winner]]

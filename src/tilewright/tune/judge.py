@@ -18,6 +18,7 @@ from tilewright.records import Checked, Configuration
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest
+from tilewright.tune.searching import TimeLimit
 from tilewright.worker import early
 from tilewright.worker.client import Contestant, RaceClient
 from tilewright.worker.messages import Configured, Source
@@ -27,13 +28,18 @@ if TYPE_CHECKING:
     from tilewright.verify.check import InterpreterChecker
 
 
+TOO_LATE = Checked("unverified", "not compared, because the time limit passed")
+
+
 class Interpreted:
     """The judge without a GPU. It verifies with the interpreter and does not race."""
 
     steps = 0
 
-    def __init__(self, checker: InterpreterChecker, seed: int, progress: Progress) -> None:
-        self.checker, self.seed, self.progress = checker, seed, progress
+    def __init__(self, checker: InterpreterChecker, seed: int, limit: TimeLimit, progress: Progress) -> None:
+        self.checker, self.seed, self.limit, self.progress = checker, seed, limit, progress
+        self._found: set[str] = set()
+        """The workloads that have a correct candidate."""
         self.seconds = {"verify": 0.0, "race": 0.0}
 
     def source(self, compiled: Compiled) -> Source:
@@ -46,9 +52,15 @@ class Interpreted:
         return False
 
     def verify(self, workload: str, contestant: Contestant) -> Checked:
+        """Compares the outputs of a candidate. After the time limit, only until one candidate is correct."""
         assert isinstance(contestant.source, Configured)
+        if self.limit.passed and workload in self._found:
+            return TOO_LATE
         with timed(self.seconds, "verify"):
-            return self.checker.of(self.checker.task.workload(workload), contestant.source.configuration)
+            checked = self.checker.of(self.checker.task.workload(workload), contestant.source.configuration)
+        if checked.right:
+            self._found.add(workload)
+        return checked
 
     def race(self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None) -> None:
         """Does nothing, because nothing is timed without a GPU."""
@@ -77,7 +89,7 @@ Judge: TypeAlias = MeasuringJudge | Interpreted
 
 
 @contextmanager
-def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress) -> Iterator[Judge]:
+def judge_of(request: TuneRequest, executor: Executor | None, limit: TimeLimit, progress: Progress) -> Iterator[Judge]:
     """Yields the judge for a request.
 
     executor: runs the steps. None starts a worker process on this machine, which ends with the ``with`` block.
@@ -86,11 +98,11 @@ def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress
     if request.target.measured:
         with Local(process=early.early_worker()) if executor is None else nullcontext(executor) as opened:
             opened.open(where_is(task))
-            limit = SpeedLimit(task, request.target.board, request.policy)
-            yield MeasuringJudge(task, opened, request.policy, seed, progress, limit)
+            shortest = SpeedLimit(task, request.target.board, request.policy)
+            yield MeasuringJudge(task, opened, request.policy, seed, progress, shortest)
         return
     early.end()
     from tilewright.verify.check import InterpreterChecker  # imported late: not needed where a GPU verifies
 
     with closing(InterpreterChecker(task, request.target.board, seed)) as checker:
-        yield Interpreted(checker, seed, progress)
+        yield Interpreted(checker, seed, limit, progress)

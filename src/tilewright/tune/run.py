@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.hardware.machine import Target
 from tilewright.race.rules import Policy
 from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
+from tilewright.space.heuristics import seeds_of
 from tilewright.task.loading import file_of, where_is
 from tilewright.task.task import Task
+from tilewright.tune.searching import Limits, Searching
 
 if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
-
-PREDICTED = "predicted"
-"""The default strategy."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,12 @@ class TuneRequest:
     workloads: tuple[Workload, ...]
     top: int
     strategy: str
+    """The name of the search strategy; "" for the default."""
     seed: int | None
     seeds: str | None
     language: str
     """The name of the language of the task's kernel."""
+    limits: Limits = field(default_factory=Limits)
 
     def key(self, machine: Machine) -> str:
         """Returns the key of the request. Requests with the same key have the same result, except for noise."""
@@ -54,9 +55,22 @@ class TuneRequest:
                 "seed": self.seed,
                 "versions": dict(machine.versions),
                 **({"seeds": self.seeds} if self.seeds else {}),
-                **({"strategy": self.strategy} if self.strategy != PREDICTED else {}),
+                **({"strategy": self.strategy} if self.strategy else {}),
+                **({"limits": vars(self.limits)} if self.limits != Limits() else {}),
             }
         )
+
+    def searches(self, workloads: Sequence[Workload], jobs: int) -> dict[str, Searching]:
+        """Returns the search of each workload, by name. Its first batch is ready. ``jobs``: the number of compilers."""
+        space, board, dtype = self.task.space, self.target.board, self.task.compute_dtype
+        searches = {}
+        for workload in workloads:
+            seeds = seeds_of(space, self.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm)
+            searches[workload.name] = Searching(
+                workload, space, board.sm, self.limits, strategy=self.strategy, seeds=seeds, seed=self.seed or 0,
+                pace=jobs / len(workloads),
+            )  # fmt: skip
+        return searches
 
     def command(self) -> str:
         """Returns the command that repeats the run."""
@@ -67,8 +81,9 @@ class TuneRequest:
         policy, default = self.policy, Policy()
         for name, value, usual in (
             ("--l2", policy.l2, default.l2), ("--launch", policy.launch, default.launch),
-            ("--tie-band", policy.tie_band, default.tie_band), ("--strategy", self.strategy, PREDICTED),
+            ("--tie-band", policy.tie_band, default.tie_band), ("--strategy", self.strategy, ""),
             ("--seed", self.seed, None), ("--seeds", self.seeds, None),
+            ("--seconds", self.limits.seconds, None), ("--candidates", self.limits.candidates, None),
         ):  # fmt: skip
             if value != usual:
                 words += [name, str(value)]

@@ -5,13 +5,16 @@ of a workload before all candidates have compiled, and races them when most cand
 candidates to compile mostly spill, so they rarely change the choice of candidates. If the choice stays the same,
 nothing is verified or raced again, because the judge remembers its results. After the first race, compilers that take
 much longer than those of the fastest candidates are ended (`compile.skipped`).
+
+The second thread compiles the first batch of each workload's search. Further batches depend on outcomes, so the
+caller's thread compiles them. If a time limit passes, candidates that have not arrived are left out of the result.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING
@@ -20,11 +23,13 @@ from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
+from tilewright.hardware.boards import Board
 from tilewright.progress import Progress
-from tilewright.records import Configuration, Workload
+from tilewright.records import Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
 from tilewright.tools import child
+from tilewright.tune.searching import Searching, TimeLimit
 
 if TYPE_CHECKING:  # not loaded before the first compilers run
     from tilewright.tune.field import Field
@@ -33,6 +38,10 @@ if TYPE_CHECKING:  # not loaded before the first compilers run
 ENOUGH_TO_RACE = 0.7
 """Share of the candidates that must have compiled before the best of them are raced."""
 
+AT_ONCE = 64
+"""With a time limit, so many candidates pass the front end before the first of them may arrive."""
+OUT_OF_TIME = CompileLimit(0.0, "the time limit passed")
+
 
 @dataclass(frozen=True)
 class Arrived:
@@ -40,6 +49,8 @@ class Arrived:
 
     so_far: list[Compiled]
     expected: int
+    earlier: Mapping[Configuration, Candidate]
+    """The outcomes of the batches before this one."""
 
     @property
     def all(self) -> bool:
@@ -50,9 +61,9 @@ class Arrived:
         left_out = len(self.so_far) - compiled_of(self.so_far)
         return compiled_of(self.so_far) >= ENOUGH_TO_RACE * (self.expected - left_out)
 
-    def batches(self, search: Search, field: Field) -> Iterator[Batch]:
-        """Yields the strategy's batches. While candidates are missing, yields only the first batch."""
-        return islice(batches(search, field.outcomes), None if self.all else 1)
+    def batches(self, chosen: Search, field: Field) -> Iterator[Batch]:
+        """Yields the batches to verify. While candidates are missing, yields only the first batch."""
+        return islice(batches(chosen, field.outcomes), None if self.all else 1)
 
 
 def compiled_of(arrived: list[Compiled]) -> int:
@@ -61,23 +72,31 @@ def compiled_of(arrived: list[Compiled]) -> int:
 
 
 class Schedule:
-    """A context manager that compiles ``units`` in a second thread.
+    """A context manager that compiles the first batch of each search in a second thread.
 
-    If the ``with`` block ends early, the compilers are ended.
+    searches: one for each workload. If the ``with`` block ends early, the compilers are ended.
     """
 
-    def __init__(self, task: Task, units: list[Unit], jobs: int, seconds: float, progress: Progress) -> None:
-        self.task, self.units, self.jobs, self.budget, self.progress = task, units, jobs, seconds, progress
+    def __init__(
+        self, task: Task, board: Board, searches: Mapping[str, Searching], jobs: int, seconds: float,
+        limit: TimeLimit, progress: Progress,
+    ) -> None:  # fmt: skip
+        self.task, self.board, self.searches, self.jobs, self.budget = task, board, searches, jobs, seconds
+        self.time, self.progress = limit, progress
+        self.units = [unit for search in searches.values() for unit in self._units(search)]
         self.seconds = 0.0
         """Wall time from the start of the first compiler to the end of the last."""
-        self._arrived: dict[str, list[Compiled]] = {unit.workload.name: [] for unit in units}
-        self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
+        self._arrived: dict[str, list[Compiled]] = {workload: [] for workload in searches}
+        self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(self.units)}
         self._changed = threading.Condition()
         self._left = threading.Event()
         self._limits: dict[str, CompileLimit] = {}
+        self._late: set[str] = set()
+        """The workloads for which the time limit ended the compilers."""
         self._again = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._compile, name="compilers")
+        self._done = count(1)
+        self._thread = threading.Thread(target=self._compile_first, name="compilers")
 
     def __enter__(self) -> Schedule:
         self._thread.start()
@@ -101,10 +120,12 @@ class Schedule:
         ahead: whether to begin before all candidates have compiled. If the judge had nothing to do since the last
             yield, waits for more candidates.
         """
-        expected = sum(unit.workload == workload for unit in self.units)
-        more_than = int(ENOUGH_TO_START * expected) if ahead else expected - 1
+        search = self.searches[workload.name]
+        more_than = int(ENOUGH_TO_START * len(search.asked)) if ahead else len(search.asked) - 1
         while True:
-            arrived, steps = Arrived(self._wait(workload.name, more_than, expected), expected), judge.steps
+            so_far, steps = self._wait(workload.name, more_than, len(search.asked)), judge.steps
+            expected = len(so_far) if workload.name in self._late else len(search.asked)
+            arrived = Arrived(so_far, expected, search.judged)
             yield arrived
             if arrived.all and not self._again:
                 return
@@ -116,26 +137,52 @@ class Schedule:
         if limit is not None:
             self._limits[workload.name] = limit
 
-    def _limit_of(self, unit: Unit) -> CompileLimit | None:
-        is_shipped = unit.configuration == self.task.space.shipped
-        return None if is_shipped else self._limits.get(unit.workload.name)
+    def compile_left_out(self, workload: Workload, configs: Collection[Configuration]) -> bool:
+        """Compiles skipped or ended candidates of a workload in the caller's thread.
 
-    def compile_left_out(self, workload: Workload, configs: Collection[Configuration]) -> None:
-        """Compiles skipped or ended candidates of a workload in the caller's thread, without a limit.
-
-        Afterwards, `compiled` yields all candidates again.
+        Afterwards, `compiled` yields all candidates again. Returns False if the time limit has passed.
         """
+        if self.time.passed:
+            return False
         arrived = self._arrived[workload.name]
         units = [compiled.unit for compiled in arrived if compiled.unit.configuration in configs]
         others = [compiled for compiled in arrived if compiled.unit.configuration not in configs]
-        arrived[:] = others + compile_all(self.task, units, jobs=self.jobs, seconds=self.budget)
+        arrived[:] = others + compile_all(
+            self.task, units, jobs=self.jobs, seconds=self.budget,
+            limit_of=lambda _: OUT_OF_TIME if self.time.passed else None,
+        )  # fmt: skip
         self._again = True
+        return True
+
+    def search_on(self, workload: Workload, field: Field) -> bool:
+        """Compiles the next batch of a workload's search in the caller's thread. Returns False if the search is over.
+
+        field: all candidates that have arrived. Afterwards, `compiled` yields all candidates again.
+        """
+        search = self.searches[workload.name]
+        if not search.next(field.candidates, self.time, late=workload.name in self._late):
+            return False
+        units = self._units(search)
+        for unit in units:
+            self._place[workload.name, unit.configuration] = len(self._place)
+        self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
+        self._compile(units, self.time.share(sum(not each.why for each in self.searches.values())))
+        self._again = True
+        return True
+
+    def _units(self, search: Searching) -> list[Unit]:
+        return [Unit(search.workload, config, self.board) for config in search.batch]
 
     def _wait(self, workload: str, more_than: int, expected: int) -> list[Compiled]:
         arrived = self._arrived.get(workload, [])
         with self._changed:
             self._changed.wait_for(
-                lambda: compiled_of(arrived) > more_than or len(arrived) == expected or self._error is not None
+                lambda: (
+                    compiled_of(arrived) > more_than
+                    or len(arrived) == expected
+                    or workload in self._late
+                    or self._error is not None
+                )
             )
             if len(arrived) < expected:
                 self._raise()
@@ -145,21 +192,11 @@ class Schedule:
         if self._error is not None:
             raise self._error
 
-    def _compile(self) -> None:
-        started, counter = time.perf_counter(), count(1)
-
-        def on_done(compiled: Compiled) -> None:
-            unit = compiled.unit
-            with self._changed:
-                self._arrived[unit.workload.name].append(compiled)
-                self._changed.notify_all()
-            self.progress("compile", next(counter), len(self.units), f"{unit.workload.name} {unit.configuration}")
-
+    def _compile_first(self) -> None:
+        started = time.perf_counter()
         try:
-            compile_all(
-                self.task, self.units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
-                stopped=self._left.is_set, unfit=False, limit_of=self._limit_of,
-            )  # fmt: skip
+            for units, limit in self._groups():
+                self._compile(units, limit)
         except Stopped:
             pass
         except BaseException as error:  # raised again in the caller's thread
@@ -167,3 +204,50 @@ class Schedule:
                 self._error = error
                 self._changed.notify_all()
         self.seconds = time.perf_counter() - started
+
+    def _groups(self) -> Iterator[tuple[list[Unit], TimeLimit]]:
+        """Yields the units that are compiled together, with their time limit.
+
+        With a time limit, shipped configurations are compiled first, and each workload has an equal share of the time.
+        """
+        if self.time.seconds is None:
+            yield self.units, self.time
+            return
+        shipped = self.task.space.shipped
+        first = list(self.units)
+        yield [unit for unit in first if unit.configuration == shipped], TimeLimit(None)
+        for place, workload in enumerate(self.searches):
+            rest = [unit for unit in first if unit.workload.name == workload and unit.configuration != shipped]
+            limit = self.time.share(len(self.searches) - place)
+            for start in range(0, len(rest), AT_ONCE):
+                yield rest[start : start + AT_ONCE], limit
+
+    def _compile(self, units: list[Unit], limit: TimeLimit) -> None:
+        """Compiles units. If the time limit passes, leaves out those that are not compiled yet."""
+
+        def on_done(compiled: Compiled) -> None:
+            unit = compiled.unit
+            with self._changed:
+                self._arrived[unit.workload.name].append(compiled)
+                self._changed.notify_all()
+            left = "" if self.time.seconds is None else f", {self.time.left:.0f} s left"
+            note = f"{unit.workload.name} {unit.configuration}{left}"
+            self.progress("compile", next(self._done), len(self.units), note)
+
+        def limit_of(unit: Unit) -> CompileLimit | None:
+            if limit.passed:
+                return OUT_OF_TIME
+            is_shipped = unit.configuration == self.task.space.shipped
+            return None if is_shipped else self._limits.get(unit.workload.name)
+
+        try:
+            compile_all(
+                self.task, units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
+                stopped=lambda: self._left.is_set() or limit.passed, unfit=False, limit_of=limit_of,
+            )  # fmt: skip
+        except Stopped:
+            if self._left.is_set():
+                raise
+            with self._changed:
+                self._late |= {unit.workload.name for unit in units}
+                self._changed.notify_all()

@@ -1,10 +1,11 @@
 """The main path of `tune`: from a task to the best configuration of each workload, with its evidence.
 
-    task → space → compile → screen → verify → race → decide → ledger
+    task → space → search → compile → screen → verify → race → decide → ledger
 
-`tune` calls the stages in this order. `schedule.py` compiles some workloads while others are verified and raced.
-`field.py` collects the results for the candidates of a workload. Without a GPU of the requested architecture, the
-interpreter verifies and nothing is raced. The result is then predicted, not measured.
+`tune` calls the stages in this order. `searching.py` asks the strategy what to compile. `schedule.py` compiles some
+workloads while others are verified and raced. `field.py` collects the results for the candidates of a workload. Without
+a GPU of the requested architecture, the interpreter verifies and nothing is raced. The result is then predicted, not
+measured.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Literal
 
-from tilewright.compile.compile import BUDGET_SECONDS, Unit, one_language, refuse_broken_tools
+from tilewright.compile.compile import BUDGET_SECONDS, one_language, refuse_broken_tools
 from tilewright.compile.screen import RACED
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload
-from tilewright.space.heuristics import with_seeds
-from tilewright.strategies import strategy_of
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
-from tilewright.tune.run import PREDICTED, TuneRequest, TuningRun
+from tilewright.tune.run import TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
+from tilewright.tune.searching import Limits, TimeLimit
 
 if TYPE_CHECKING:
     from tilewright.executors.base import Executor
@@ -43,10 +43,12 @@ def tune(
     workloads: Sequence[str] | str | None = None,
     policy: Policy | None = None,
     top: int = RACED,
-    strategy: str = PREDICTED,
+    strategy: str | None = None,
+    seconds: float | None = None,
+    candidates: int | None = None,
     seeds: str | None = None,
     jobs: int | None = None,
-    seconds: float = BUDGET_SECONDS,
+    budget: float = BUDGET_SECONDS,
     seed: int | None = None,
     store: TuneLedger | Literal[False] | None = None,
     fresh: bool = False,
@@ -60,10 +62,13 @@ def tune(
     workloads: names, or one name; the default is all workloads of the task.
     policy: how the races measure.
     top: the number of configurations, best predicted first, that are verified and raced.
-    strategy: name of the search strategy that chooses these configurations.
+    strategy: name of the search strategy, which chooses what is compiled. By default, spaces of up to
+        `strategies.LISTED` configurations are compiled as a whole, and larger ones by `strategies.FOR_LARGE`.
+    seconds: time limit of the whole run. What was compiled until then is verified and raced. The default is no limit.
+    candidates: the most configurations to compile for each workload; the default depends on the strategy.
     seeds: a source of configurations in addition to the space; one of `heuristics.SEEDS`.
     jobs: the number of compilers at a time; the default depends on the number of cores.
-    seconds: processor time for the compiler of one candidate.
+    budget: processor time for the compiler of one candidate, in seconds.
     seed: seed of the inputs for verification and timing; the default is random. It is recorded.
     store: the ledger for the result; the default is the ledger in `ledger.file.home`; False stores nothing. An
         interrupted run with the same key continues where it stopped, unless ``fresh`` is True.
@@ -71,22 +76,24 @@ def tune(
     Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
-    target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search
+    target, policy = target_of(arch, detect()), policy or Policy()
+    limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
     selected = task.selected(workloads)
     language = one_language(task, selected, target.board)
-    request = TuneRequest(task, target, policy, selected, top, strategy, seed, seeds, language)
+    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, language, limits)
     machine, started = machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         if executor is not None:
             stack.enter_context(executor)
         run = TuningRun(stack.enter_context(_ledger(store)), request, machine, fresh)
-        space = _space(request, run.open)
-        schedule = stack.enter_context(Schedule(task, space, jobs or _jobs(target.measured), seconds, progress))
+        jobs = jobs or _jobs(target.measured)
+        searches = request.searches(run.open, jobs)
+        schedule = stack.enter_context(Schedule(task, target.board, searches, jobs, budget, limit, progress))
 
         from tilewright.tune.field import Field  # late import, as the next: the first compilers run meanwhile
         from tilewright.tune.judge import judge_of
 
-        judge = stack.enter_context(judge_of(request, executor, progress))
+        judge = stack.enter_context(judge_of(request, executor, limit, progress))
         _before_all(request, run.open, schedule)
         for workload in run.open:
             bound = _bound(request, workload)
@@ -94,17 +101,20 @@ def tune(
             least = bound.result()
             run.begin()
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
-                field = Field.screened(request, workload, least, compiled.so_far, judge)
-                for batch in compiled.batches(search(field.space), field):
+                field = Field.screened(request, workload, least, compiled.so_far, judge, compiled.earlier)
+                if compiled.all and not target.measured and schedule.search_on(workload, field):
+                    continue  # predicted times are known without verification, so only the last batch is verified
+                for batch in compiled.batches(field.chosen(), field):
                     verified = field.verify(batch, ahead=not compiled.all)
                     if verified and compiled.enough_to_race:
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)
                         schedule.limit(workload, field.compile_limit)
-                if compiled.all and field.to_compile:
-                    schedule.compile_left_out(workload, field.to_compile)
+                left_out = field.to_compile if compiled.all else ()
+                if compiled.all and not (left_out and schedule.compile_left_out(workload, left_out)):
+                    schedule.search_on(workload, field)
             refuse_broken_tools(compiled.so_far)
-            run.save(field.decided(judge.seed))
+            run.save(field.decided(judge.seed, searches[workload.name]))
     return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
 
 
@@ -114,16 +124,6 @@ def _ledger(store: TuneLedger | Literal[False] | None) -> AbstractContextManager
     from tilewright.ledger.tunings import TuneLedger  # not loaded where nothing is stored
 
     return TuneLedger()
-
-
-def _space(request: TuneRequest, workloads: Sequence[Workload]) -> list[Unit]:
-    """Returns the compile jobs: one for each workload and configuration, including the configurations of the seeds."""
-    space, board, dtype = request.task.space, request.target.board, request.task.compute_dtype
-    return [
-        Unit(workload, config, board)
-        for workload in workloads
-        for config in with_seeds(space, request.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm)
-    ]
 
 
 def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: Schedule) -> None:

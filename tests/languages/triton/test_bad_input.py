@@ -192,7 +192,7 @@ def test_a_launch_of_two_languages_is_refused() -> None:
     passes = ("KERNEL_, (-(-N // config.BLOCK),), (x,", "KERNEL_, (-(-N // config.BLOCK),), (in_cutile,")
     Path(task).write_text(Path(task).read_text().replace(*(text.replace("KERNEL_", "negated") for text in passes)))
     for function in (check, inspect):
-        with pytest.raises(TaskError, match="passes a kernel of language 'cutile' to one of 'triton'; fix: one launch"):
+        with pytest.raises(TaskError, match="passes a kernel of language 'cutile' to one of 'triton'; fix: use only"):
             function(task)
 
 

@@ -1,0 +1,145 @@
+"""The search of one workload: what is compiled next, and why the search stopped."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import RequestError
+from tilewright.records import Candidate, Configuration, Searched, Workload
+from tilewright.space.space import Space
+from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
+from tilewright.strategies.base import Batch, Outcomes, SearchSpace
+
+COUNTED = 25_000
+"""Larger products are not counted: the number of points before constraints is given."""
+COMPILE_SHARE = 0.8
+"""The share of the time limit after which nothing more is compiled. The rest is for the last verification and race."""
+SECONDS_EACH = 0.5
+"""Wall time of one compiler, to estimate how many configurations a time limit allows. Typical kernels take 0.2 to 4 s;
+if they take longer, the time limit ends the search."""
+
+
+class TimeLimit:
+    """The end of the time that may be used for compiling. ``seconds``: None for no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._end = math.inf if seconds is None else time.monotonic() + COMPILE_SHARE * seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds; infinite without a limit."""
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return not self.left
+
+    def share(self, parts: int) -> TimeLimit:
+        """Returns a limit after an equal part of the time that is left."""
+        limit = TimeLimit(self.seconds)
+        limit._end = time.monotonic() + self.left / parts
+        return limit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the user allows: seconds for the whole run, and configurations to compile for each workload."""
+
+    seconds: float | None = None
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise RequestError(f"seconds is {self.seconds:g}; give a number above 0")
+        if self.candidates is not None and self.candidates < 1:
+            raise RequestError(f"candidates is {self.candidates}; give at least 1")
+
+
+class Searching:
+    """The search of one workload.
+
+    strategy: its name; "" for the default, which depends on the size of the space.
+    pace: how many compilers a workload has for each second of the time limit.
+    """
+
+    def __init__(
+        self, workload: Workload, space: Space, arch: int, limits: Limits, *, strategy: str = "",
+        seeds: Sequence[Configuration] = (), seed: int = 0, pace: float = 1.0,
+    ) -> None:  # fmt: skip
+        self.workload, dims = workload, workload.dims
+        self.size, self.exact = _size(SearchSpace(space, arch, dims, 0, tuple(seeds)))
+        default = "exhaustive" if self.exact and self.size <= LISTED else FOR_LARGE
+        self.strategy = strategy_of(strategy or default)
+        most, self._most_why = self._most(limits, pace)
+        self.space = SearchSpace(space, arch, dims, most, tuple(seeds), seed)
+        self.asked: dict[Configuration, None] = {}
+        self.judged: Mapping[Configuration, Candidate] = {}
+        """The outcomes of all batches before the present one."""
+        self.why = ""
+        """Why the search stopped; "" while it goes on."""
+        self._search = self.strategy.search(self.space)
+        self.batch = self._checked(next(self._search, ()))
+
+    def _most(self, limits: Limits, pace: float) -> tuple[int, str]:
+        """Returns how many configurations may be compiled, and the reason in words."""
+        if limits.candidates is not None:
+            return min(limits.candidates, self.size), f"the limit --candidates {limits.candidates} was reached"
+        if self.strategy.share == 1:
+            return self.size, ""
+        most = min(MOST, max(LEAST, round(self.strategy.share * self.size)), self.size)
+        if limits.seconds is None:
+            return most, f"it compiles at most {most} of them; --candidates N sets another limit"
+        fits = int(COMPILE_SHARE * limits.seconds * pace / SECONDS_EACH)
+        return max(1, min(fits, most)), f"a time limit of {limits.seconds:g} s allows about so many"
+
+    def next(self, judged: Mapping[Configuration, Candidate], limit: TimeLimit, *, late: bool = False) -> Batch:
+        """Returns the next configurations to compile; () if the search is over.
+
+        judged: all outcomes so far.
+        late: whether the time limit ended the compilers of the present batch.
+        """
+        if self.why:
+            return ()
+        if late or limit.passed:
+            return self._end(f"the time limit of {limit.seconds:g} s was reached")
+        self.judged, outcomes = dict(judged), tuple(judged[config] for config in self.batch)
+        self.batch = self._checked(_sent(self._search.send, outcomes))
+        if self.batch:
+            return self.batch
+        full = len(self.asked) >= self.space.most and len(self.asked) < self.size
+        return self._end(self._most_why if full else "it had no more configurations to try")
+
+    def _end(self, why: str) -> Batch:
+        self.why = why
+        return ()
+
+    def _checked(self, batch: Sequence[Configuration]) -> Batch:
+        """Returns the new configurations of a batch, up to the limit. Raises RequestError for a forbidden one."""
+        new = [each for each in dict.fromkeys(batch) if each not in self.asked]
+        new = new[: self.space.most - len(self.asked)]
+        for config in new:
+            if not self.space.allows(config):
+                raise RequestError(f"strategy '{self.strategy.name}' asks for {config}, which the space does not allow")
+        self.asked.update(dict.fromkeys(new))
+        return tuple(new)
+
+    def report(self, compiled: int) -> Searched:
+        """Returns the record of the search, of which ``compiled`` configurations were compiled."""
+        return Searched(self.strategy.name, compiled, self.size, self.exact, self.why)
+
+
+def _sent(send: Callable[[Outcomes], Batch], outcomes: Outcomes) -> Batch:
+    try:
+        return send(outcomes)
+    except StopIteration:
+        return ()
+
+
+def _size(space: SearchSpace) -> tuple[int, bool]:
+    """Returns the number of configurations, and whether it is exact. Otherwise some of them may be forbidden."""
+    points = space.space.points + len(space.space.include) + len(space.seeds)
+    return (points, False) if points > COUNTED else (sum(1 for _ in space.each()), True)
