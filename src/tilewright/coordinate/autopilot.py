@@ -131,7 +131,10 @@ def finding_of(finding: ProfileFinding, item: str, evidence: str) -> AgentFindin
 
 
 def recommended(item: WorkItem) -> AgentFinding:
-    """Returns the record of a recommendation, a place in the source, or a question that became an item."""
+    """Returns the finding from which an item of the plan comes, for the ledger.
+
+    Its kind is a recommendation, a place in the source, the program's kernels, or the question.
+    """
     kind = {"R": "recommendation", "S": "site", "K": "kernels"}.get(item.id[0], "question")
     return AgentFinding(id=item.id, kind=kind, level=item.impact, text=item.text, item=item.id)
 

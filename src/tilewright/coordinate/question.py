@@ -124,7 +124,7 @@ class QuestionPart:
                 return self._before(mention, say.INTO)  # "do not rewrite it in CuTe DSL" keeps the present language
             states = any(one.text in say.STATING for one in self.words[max(clause, at - 3) : at])
             states |= any(one.text in say.STATED for one in rest[:1])
-            if word.text == say.NOT and (_is_short(rest) if states else self._reaches(at + 1, mention)):
+            if word.text == say.NOT and (_only_articles(rest) if states else self._reaches(at + 1, mention)):
                 return True
         return False
 
@@ -143,8 +143,11 @@ class QuestionPart:
         )
 
 
-def _is_short(words: Words) -> bool:
-    """Returns whether "is not" is directly before a name, as in "it is not in Triton"."""
+def _only_articles(words: Words) -> bool:
+    """Returns whether these words are all articles or prepositions.
+
+    They are the words between "is not" and a name, as in "it is not in Triton".
+    """
     return all(word.text in ("a", "an", "the", "in", "on", "about") for word in words)
 
 
