@@ -8,7 +8,6 @@ or clearly slower. In the other mode, autopilot finds the items itself: in an an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from tilewright.coordinate import autopilot
 from tilewright.coordinate.analysis import Analysis, read_analysis_file
 from tilewright.coordinate.casebook.book import casebook, remember
-from tilewright.coordinate.facts import arch_here, kernels_in
+from tilewright.coordinate.facts import PYTHON_FILE, arch_here, kernels_in
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.routing import Route, route
 from tilewright.errors import MachineError, RequestError
@@ -29,8 +28,6 @@ from tilewright.program.command import ProgramCommand
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
-
-_PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def _program(request: AgentRequest) -> ProgramCommand:
         return _readable(ProgramCommand.of(request.command, request.cwd))
     if not request.question.strip():
         raise RequestError('no question; ask one: tilewright agent "speed up train.py"')
-    named = tuple(dict.fromkeys(_PYTHON_FILE.findall(request.question)))
+    named = tuple(dict.fromkeys(PYTHON_FILE.findall(request.question)))
     if len(named) > 1:
         raise RequestError(f"the question names {', '.join(named)}; name one, or add --command 'python {named[0]}'")
     if named:

@@ -47,17 +47,23 @@ class Arrived:
 
     @property
     def enough_to_race(self) -> bool:
-        left_out = len(self.so_far) - compiled_of(self.so_far)
-        return compiled_of(self.so_far) >= ENOUGH_TO_RACE * (self.expected - left_out)
+        compiled = count_compiled(self.so_far)
+        skipped = len(self.so_far) - compiled
+        return compiled >= ENOUGH_TO_RACE * (self.expected - skipped)
 
     def batches(self, search: Search, field: Field) -> Iterator[Batch]:
         """Yields the strategy's batches. While candidates are missing, yields only the first batch."""
         return islice(batches(search, field.outcomes), None if self.all else 1)
 
 
-def compiled_of(arrived: list[Compiled]) -> int:
-    """Returns the number of candidates that were not skipped. A candidate is skipped if its accumulators cannot fit."""
-    return sum(not isinstance(compiled.built, HasToSpill) for compiled in arrived)
+def count_compiled(arrived: list[Compiled]) -> int:
+    """Returns the number of candidates that were not skipped."""
+    return sum(not is_skipped(compiled) for compiled in arrived)
+
+
+def is_skipped(compiled: Compiled) -> bool:
+    """Returns whether a candidate was not compiled because its accumulators cannot fit."""
+    return isinstance(compiled.built, HasToSpill)
 
 
 class Schedule:
@@ -109,7 +115,7 @@ class Schedule:
             if arrived.all and not self._again:
                 return
             self._again = False
-            more_than = -1 if judge.steps > steps else compiled_of(arrived.so_far)
+            more_than = -1 if judge.steps > steps else count_compiled(arrived.so_far)
 
     def limit(self, workload: Workload, limit: CompileLimit | None) -> None:
         """Limits the compilers of a workload from now on, except that of the shipped configuration."""
@@ -126,8 +132,8 @@ class Schedule:
         Afterwards, `compiled` yields all candidates again.
         """
         arrived = self._arrived[workload.name]
-        units = [compiled.unit for compiled in arrived if isinstance(compiled.built, HasToSpill)]
-        others = [compiled for compiled in arrived if not isinstance(compiled.built, HasToSpill)]
+        units = [compiled.unit for compiled in arrived if is_skipped(compiled)]
+        others = [compiled for compiled in arrived if not is_skipped(compiled)]
         arrived[:] = others + compile_all(self.task, units, jobs=self.jobs, seconds=self.budget)
         self._again = True
 
@@ -135,7 +141,7 @@ class Schedule:
         arrived = self._arrived.get(workload, [])
         with self._changed:
             self._changed.wait_for(
-                lambda: compiled_of(arrived) > more_than or len(arrived) == expected or self._error is not None
+                lambda: count_compiled(arrived) > more_than or len(arrived) == expected or self._error is not None
             )
             if len(arrived) < expected:
                 self._raise()
