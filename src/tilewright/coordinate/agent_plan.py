@@ -8,6 +8,7 @@ or clearly slower. In the other mode, autopilot finds the items itself: in an an
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,14 +185,11 @@ def record_of(plan: AgentPlan) -> AgentRun:
 
 def command_line(request: AgentRequest) -> str:
     """Returns the command that repeats the run."""
-    parts = ["tilewright agent", _quoted(request.question)]
-    parts += [f"--command {_quoted(request.command)}"] if request.command else []
-    parts += [f"--report {request.analysis}"] if request.analysis else []
-    return " ".join([*parts, *(["--allow-lossy"] if request.lossy else []), "--yes"])
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+    words = ["tilewright", "agent", request.question]
+    words += ["--command", request.command] if request.command else []
+    words += ["--report", str(request.analysis)] if request.analysis else []
+    words += ["--allow-lossy"] if request.lossy else []
+    return shlex.join([*words, "--yes"])
 
 
 def lines_of(plan: AgentPlan) -> Iterator[str]:
