@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sqlite3
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.coordinate.made_agent import (
     worked,
 )
 
-from tilewright.coordinate.agent_plan import AgentRequest, command_line, lines_of, refuse_what_is_not_here
+from tilewright.coordinate.agent_plan import lines_of, refuse_what_is_not_here
 from tilewright.coordinate.coordinator import Coordinator
 from tilewright.errors import MachineError, RequestError
 from tilewright.ledger.agent_records import STEPS, AgentParts
@@ -306,9 +305,3 @@ def _kill_at(patch: pytest.MonkeyPatch, coordinator: Coordinator, point: str, ti
         return result
 
     patch.setattr(owner, name, killed)
-
-
-def test_the_shell_reads_back_the_command_that_repeats_a_run() -> None:
-    request = AgentRequest("why isn't train.py fast", "python train.py --n 3", Path("my analysis.txt"), lossy=True)
-    options = ["--command", request.command, "--report", "my analysis.txt", "--allow-lossy", "--yes"]
-    assert shlex.split(command_line(request)) == ["tilewright", "agent", request.question, *options]
