@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.test_house import SRC, modules, own_imports, tree
 
+from tilewright.coordinate.agent_plan import AgentRequest, command_line
 from tilewright.coordinate.plan import STEPS, ChangePlan, StepState, check_pair, done, failed, lines_of, plan_of
 from tilewright.coordinate.priority import WorkItem
 from tilewright.coordinate.routing import CATEGORIES
@@ -187,3 +189,9 @@ print(events)
     done_ = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done_.stdout.splitlines() == ["('triton',) train.py", "[]"], done_.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+def test_the_shell_reads_back_the_command_that_repeats_a_run() -> None:
+    request = AgentRequest("why isn't train.py fast", "python train.py --n 3", Path("my analysis.txt"), lossy=True)
+    options = ["--command", request.command, "--report", "my analysis.txt", "--allow-lossy", "--yes"]
+    assert shlex.split(command_line(request)) == ["tilewright", "agent", request.question, *options]

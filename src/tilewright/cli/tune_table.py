@@ -51,7 +51,10 @@ def _speed_of_light(bound: Bound, measured: bool) -> Cell:
 
 
 def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
-    """Describes the best configuration as ``--config`` takes it, with its time and reason, its gain and its ties."""
+    """Describes the best configuration: its values, its time, why it was chosen, its gain, and which others tie.
+
+    The values have the form that ``--config`` accepts.
+    """
     if result.best is None:
         return [Text.assemble("best: ", ("none", "red"), f"; {result.reason}")]
     best = result.best

@@ -69,7 +69,9 @@ class Accumulators:
         if lowered.arch != "sm_90" or not lowered.is_tile_ir or name in self._without:
             return False
         constant = language.constant_parameters(launch.kernel) or [True] * len(launch.args)
-        numbers = sorted(arg for arg, of_code in zip(launch.args, constant, strict=False) if of_code and _extent(arg))
+        numbers = sorted(
+            arg for arg, of_code in zip(launch.args, constant, strict=False) if of_code and _can_be_extent(arg)
+        )
         if len(numbers) < 2 or math.prod(numbers[-2:]) < SMALLEST or (entry := self._read(lowered)) is None:
             return False
         words = accumulator_words(entry)
@@ -113,6 +115,6 @@ def registers(entry: KernelEntry, arch: str) -> int:
     return REGISTERS * WARP * warps
 
 
-def _extent(value: object) -> bool:
+def _can_be_extent(value: object) -> bool:
     """Returns whether ``value`` can be an extent of a tile: a power of two."""
     return type(value) is int and value > 0 and not value & (value - 1)

@@ -8,7 +8,7 @@ or clearly slower. In the other mode, autopilot finds the items itself: in an an
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewright.coordinate import autopilot
 from tilewright.coordinate.analysis import Analysis, read_analysis_file
 from tilewright.coordinate.casebook.book import casebook, remember
-from tilewright.coordinate.facts import arch_here, kernels_in
+from tilewright.coordinate.facts import PYTHON_FILE, arch_here, kernels_in
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.routing import Route, route
 from tilewright.errors import MachineError, RequestError
@@ -30,8 +30,6 @@ from tilewright.program.reading.reach import reached_modules
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
-
-_PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def _program(request: AgentRequest) -> ProgramCommand:
         return _readable(ProgramCommand.of(request.command, request.cwd))
     if not request.question.strip():
         raise RequestError('no question; ask one: tilewright agent "speed up train.py"')
-    named = tuple(dict.fromkeys(_PYTHON_FILE.findall(request.question)))
+    named = tuple(dict.fromkeys(PYTHON_FILE.findall(request.question)))
     if len(named) > 1:
         raise RequestError(f"the question names {', '.join(named)}; name one, or add --command 'python {named[0]}'")
     if named:
@@ -198,14 +196,11 @@ def record_of(plan: AgentPlan) -> AgentRun:
 
 def command_line(request: AgentRequest) -> str:
     """Returns the command that repeats the run."""
-    parts = ["tilewright agent", _quoted(request.question)]
-    parts += [f"--command {_quoted(request.command)}"] if request.command else []
-    parts += [f"--report {request.analysis}"] if request.analysis else []
-    return " ".join([*parts, *(["--allow-lossy"] if request.lossy else []), "--yes"])
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+    words = ["tilewright", "agent", request.question]
+    words += ["--command", request.command] if request.command else []
+    words += ["--report", str(request.analysis)] if request.analysis else []
+    words += ["--allow-lossy"] if request.lossy else []
+    return shlex.join([*words, "--yes"])
 
 
 def lines_of(plan: AgentPlan) -> Iterator[str]:

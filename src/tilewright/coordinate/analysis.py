@@ -100,8 +100,11 @@ def _item(line: str, number: int, place: int, name: str) -> Recommendation:
     if int(found[1]) != place or place > MOST_ITEMS:
         fix = f"write number {place}" if place <= MOST_ITEMS else f"the most are {MOST_ITEMS}"
         raise RequestError(f"{name}:{number}: recommendation {found[1]} is number {place} in the list; {fix}")
-    level = next(each for each in LEVELS if each == found[2])
-    return Recommendation(place, level, found[3])
+    return Recommendation(place, level_of(found[2]), found[3])
+
+
+def level_of(text: str) -> Level:
+    return next(each for each in LEVELS if each == text)
 
 
 def _shown(line: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from tilewright.coordinate.analysis import LEVELS, Analysis, Level
+from tilewright.coordinate.analysis import Analysis, level_of
 from tilewright.coordinate.facts import kernels_in
 from tilewright.coordinate.priority import EFFORT, ChangeRisk, WorkItem, item_of
 from tilewright.coordinate.texts import read
@@ -104,7 +104,8 @@ def items_of_profile(
     others: list[AgentFinding] = []
     for finding in profile.findings:
         if finding.kind in item_of_kind:
-            others.append(_dismissed(finding, f"{item_of_kind[finding.kind]} answers this kind", evidence))
+            why = f"{item_of_kind[finding.kind]} answers this kind"
+            others.append(finding_of(finding, "", evidence, dismissed=why))
             continue
         item = WorkItem(
             f"F{number + len(items)}", finding.advice, finding.level, effort=EFFORT.get(finding.specialist, "Medium"),
@@ -115,23 +116,21 @@ def items_of_profile(
     return items, others
 
 
-def _text(finding: ProfileFinding) -> str:
-    return f"{finding.text}; in the source: {', '.join(finding.places)}" if finding.places else finding.text
+def finding_of(finding: ProfileFinding, item: str, evidence: str, *, dismissed: str = "") -> AgentFinding:
+    """Returns the record of a profile's finding.
 
-
-def _dismissed(finding: ProfileFinding, why: str, evidence: str) -> AgentFinding:
-    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=_text(finding), dismissed=why,
-                        evidence=evidence)  # fmt: skip
-
-
-def finding_of(finding: ProfileFinding, item: str, evidence: str) -> AgentFinding:
-    """Returns the record of a finding that became an item."""
-    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=_text(finding), item=item,
-                        evidence=evidence)  # fmt: skip
+    item: the id of the item that the finding became; "" if it was dismissed for the reason ``dismissed``.
+    """
+    text = f"{finding.text}; in the source: {', '.join(finding.places)}" if finding.places else finding.text
+    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=text, item=item,
+                        dismissed=dismissed, evidence=evidence)  # fmt: skip
 
 
 def recommended(item: WorkItem) -> AgentFinding:
-    """Returns the record of a recommendation, a place in the source, or a question that became an item."""
+    """Returns the finding from which an item of the plan comes, for the ledger.
+
+    Its kind is a recommendation, a place in the source, the program's kernels, or the question.
+    """
     kind = {"R": "recommendation", "S": "site", "K": "kernels"}.get(item.id[0], "question")
     return AgentFinding(id=item.id, kind=kind, level=item.impact, text=item.text, item=item.id)
 
@@ -139,7 +138,7 @@ def recommended(item: WorkItem) -> AgentFinding:
 def item_again(stored: AgentItem) -> WorkItem:
     """Returns the work item of a stored item."""
     return WorkItem(
-        stored.id, stored.text, _level(stored.impact), _level(stored.effort),
+        stored.id, stored.text, level_of(stored.impact), level_of(stored.effort),
         risk_of(stored.risk), specialists=stored.specialists,
         findings=stored.findings, tag=stored.tag, change=stored.change,
     )  # fmt: skip
@@ -147,10 +146,6 @@ def item_again(stored: AgentItem) -> WorkItem:
 
 def risk_of(text: str) -> ChangeRisk:
     return next(each for each in get_args(ChangeRisk) if each == text)
-
-
-def _level(text: str) -> Level:
-    return next(each for each in LEVELS if each == text)
 
 
 def items_again(parts: AgentParts) -> list[tuple[AgentChange, WorkItem]]:

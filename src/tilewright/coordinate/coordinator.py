@@ -24,7 +24,7 @@ from tilewright.coordinate.plan import ChangePlan, done, failed, plan_of
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.run_book import RunBook
 from tilewright.errors import TilewrightError
-from tilewright.ledger.agent_records import STEPS, AgentChange, AgentMeasurement
+from tilewright.ledger.agent_records import STEPS, AgentChange, AgentMeasurement, StepName
 from tilewright.profile.figures import Profile
 from tilewright.program.findings.mending import sites_of
 from tilewright.program.trial import ChangeTrial, ProgramJudge
@@ -114,9 +114,9 @@ class Coordinator:
 
     def _profile_again(self) -> None:
         """Profiles the incumbent if autopilot has a GPU. Each new kind of finding becomes an item."""
-        about = f"{self.plan.program}, with the changes kept so far"
         if not self.plan.gpu:
             return
+        about = f"{self.plan.program}, with the changes kept so far"
         try:
             found = self.judge.profile(texts.final(self.book.parts.kept))
         except TilewrightError as error:  # an error of the profiler is no error of the program
@@ -129,8 +129,9 @@ class Coordinator:
         number = sum(item.id.startswith("F") for item in self.book.parts.items) + 1
         items, dismissed = autopilot.items_of_profile(found, self.book.parts.findings, number, evidence)
         self.book.planned(items)
-        of = {id: item.id for item in items for id in item.findings}
-        self.book.found([autopilot.finding_of(each, of[each.id], evidence) for each in found.findings if each.id in of])
+        for finding in found.findings:
+            if item := next((item for item in items if finding.id in item.findings), None):
+                self.book.found([autopilot.finding_of(finding, item.id, evidence)])
         self.book.found(dismissed)
 
     def _look_at_a_run(self) -> None:
@@ -281,8 +282,8 @@ class Coordinator:
         ran = self.book.measured(trial.run)
         outputs = self.book.measured(trial.outputs) if trial.outputs is not None else ran
         raced = self.book.measured(trial.race) if trial.race is not None else ran
-        for name, evidence in (("implement", ran), ("validate", raced), ("correctness", outputs)):
-            step = next(each for each in STEPS if each == name)
+        decided: dict[StepName, str] = {"implement": ran, "validate": raced, "correctness": outputs}
+        for step, evidence in decided.items():
             if trial.failed_at == step:
                 return failed(plan, step, trial.reason, evidence)
             plan = done(plan, step, evidence)

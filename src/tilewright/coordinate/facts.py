@@ -10,7 +10,7 @@ from tilewright.coordinate.routing import FileKernels
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH, architecture
 
-_PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
+PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
 _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)")
 
 
@@ -37,7 +37,7 @@ def kernels_in(path: Path) -> FileKernels:
 
 def kernels_named_in(question: str) -> FileKernels | None:
     """Reads the first Python file that a question names. Returns None if the file does not exist or cannot be read."""
-    for name in _PYTHON_FILE.findall(question):
+    for name in PYTHON_FILE.findall(question):
         with suppress(RequestError, RecursionError):
             if Path(name).is_file():
                 return kernels_in(Path(name))

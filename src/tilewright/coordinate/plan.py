@@ -81,8 +81,9 @@ def plan_of(
     """
     if not item.specialists:
         raise RequestError(f"'{item.text}' is for no specialist; ask tilewright route why")
-    for name in item.specialists if category is not None else ():
-        check_pair(category or "", name)
+    if category is not None:
+        for name in item.specialists:
+            check_pair(category, name)
     delegations = tuple(
         Delegation(
             specialist_of(name).name, item.text, workload, tuple(metrics), file=file,

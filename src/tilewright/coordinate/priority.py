@@ -98,7 +98,7 @@ def ranked(items: Iterable[WorkItem]) -> tuple[WorkItem, ...]:
 
 
 def _keys(items: Sequence[WorkItem]) -> dict[str, tuple[float, int, int, int, int, str]]:
-    """Returns an item's sort key. The id is last, so no two keys are equal."""
+    """Returns the sort key of each item, by id. The id is also the last part of the key, so no two keys are equal."""
     needed = {item.id: sum(item.id in other.requires for other in items) for item in items}
     touched = {item.id: sum(item.id in other.conflicts for other in items) + len(item.conflicts) for item in items}
     return {

@@ -7,7 +7,6 @@ it is only a comparison ("as fast as the Triton version").
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +18,6 @@ from tilewright.specialists.base import Specialist
 
 NEARBY = 3
 """The most words between a name and another word that affects it."""
-_FOLDERS = re.compile(r"(?<![^\s\"'`(])(?:(?:~|\.{1,2})?/\S*/|[^\s/]\S*/(?=[^\s/]+\.(?:py|json|gz|txt|md)\b))(?=\S)")
-"""The folders of a path that begins with ``/``, ``.`` or ``~``, or that ends with a file of a known type."""
 JOINING = ("and", "or", "nor", "plus", ",", "a", "the")
 
 
@@ -127,7 +124,7 @@ class QuestionPart:
                 return self._before(mention, say.INTO)  # "do not rewrite it in CuTe DSL" keeps the present language
             states = any(one.text in say.STATING for one in self.words[max(clause, at - 3) : at])
             states |= any(one.text in say.STATED for one in rest[:1])
-            if word.text == say.NOT and (_is_short(rest) if states else self._reaches(at + 1, mention)):
+            if word.text == say.NOT and (_only_articles(rest) if states else self._reaches(at + 1, mention)):
                 return True
         return False
 
@@ -146,8 +143,11 @@ class QuestionPart:
         )
 
 
-def _is_short(words: Words) -> bool:
-    """Returns whether "is not" is directly before a name, as in "it is not in Triton"."""
+def _only_articles(words: Words) -> bool:
+    """Returns whether these words are all articles or prepositions.
+
+    They are the words between "is not" and a name, as in "it is not in Triton".
+    """
     return all(word.text in ("a", "an", "the", "in", "on", "about") for word in words)
 
 
@@ -163,11 +163,8 @@ def _clause(words: Words, at: int) -> int:
 
 
 def parts_of(text: str, known: Sequence[Specialist]) -> tuple[QuestionPart, ...]:
-    """Splits a question into its steps. Returns one part if there is only one step.
-
-    The folders of a path say nothing about the question: a file in ``/work/ci`` is no question about CI.
-    """
-    words = words_of(_FOLDERS.sub("", text))
+    """Splits a question into its steps. Returns one part if there is only one step."""
+    words = words_of(text)
     parts = [QuestionPart(words[begin:end], tuple(known), words) for begin, end in _steps(words)]
     return tuple(part for part in parts if part.words)
 

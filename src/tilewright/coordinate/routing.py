@@ -218,13 +218,13 @@ def _measure(asked: Asked) -> Route | None:
     if part.says(say.TECHNIQUE) and (about or part.says(say.ACTING, say.KERNEL, say.SPEED)):
         return Route(("profiling",), "a technique that names no kernel language: measure first")
     is_step = part is not asked.whole and part.says(say.MEASURING)  # "profile first, then …"
-    if vague and (subject or is_step or _is_short(part.words)):
+    if vague and (subject or is_step or _needs_no_subject(part.words)):
         return Route(("profiling",), "a question about speed that names no means: measure first", vague=True)
     return None
 
 
-def _is_short(words: Words) -> bool:
-    """Returns whether a question has no subject, such as "measure performance before and after"."""
+def _needs_no_subject(words: Words) -> bool:
+    """Returns whether a question is clear without a subject, such as "measure performance before and after"."""
     return has(words, ("before and after", "where does the time go", "where the time goes", "make it faster"))
 
 
@@ -340,10 +340,9 @@ def _arch_in(words: Words) -> str | None:
     """Returns the architecture that a question names: ``sm_90``, ``H100``, ``Hopper``."""
     texts = [word.text for word in words]
     for at, text in enumerate(texts):
-        number = texts[at + 1] if text in ("sm", "sm_") and at + 1 < len(texts) else text.removeprefix("sm")
-        name = f"sm_{number}"
-        if (text == "sm" or text.startswith("sm")) and name in ARCHITECTURES:
-            return name
+        number = texts[at + 1] if text == "sm" and at + 1 < len(texts) else text.removeprefix("sm")
+        if text.startswith("sm") and f"sm_{number}" in ARCHITECTURES:
+            return f"sm_{number}"
         if text in FAMILIES:
             return FAMILIES[text]
         for board in BOARDS.values():

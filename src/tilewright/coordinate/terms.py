@@ -33,12 +33,17 @@ class Word:
 
 
 Words = tuple[Word, ...]
+_FOLDERS = re.compile(r"(?<![^\s\"'`(])(?:~|\.{1,2})?/\S*/(?=\S)")
+"""The folders of a path that begins with ``/``, ``./``, ``../`` or ``~/``."""
 
 
 def words_of(text: str) -> Words:
-    """Splits a string into words. Hyphens, underscores, slashes and dots also separate words. "don't" becomes "do
-    not"."""
-    text = _NEGATED.sub(r"\1\2 not", text)
+    """Splits a string into words. Hyphens, underscores, slashes and dots also separate words. "don't" becomes "do not".
+
+    The folders above a file say nothing about a question, so they are left out: a file in ``/home/me/ci`` is not about
+    CI. The folders of a path such as ``ops/cutile/softmax.py`` are words.
+    """
+    text = _NEGATED.sub(r"\1\2 not", _FOLDERS.sub("", text))
     return tuple(Word(found.lower(), found) for found in _WORD.findall(text))
 
 

@@ -68,7 +68,7 @@ def class_of(task: Task, workload: Workload, board: Board) -> KernelClass | None
 
 
 def classification(language: str, task: Task, workload: Workload, board: Board) -> dict[str, Value]:
-    """Returns the entry for the ledger: the class, its number of configurations, and the shipped configuration.
+    """Returns the ledger's entry: the kernel's class, the hints to try for this class, and the shipped configuration.
 
     The entry is empty for a kernel that is not written in Triton.
     """

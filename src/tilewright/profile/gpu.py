@@ -57,7 +57,7 @@ def _row(gap: Gap, parts: Split, trace: KinetoTrace, table: Events, sources: Sou
 
 
 def _cited(gap: Gap, trace: KinetoTrace, table: Events, sources: Sources) -> tuple[str, ...]:
-    """Returns the places of the two activities around a gap, and of the call that ended the gap."""
+    """Returns where the trace has the two activities around a gap, and the call that ended it."""
     places = [table.place(gap.before), table.place(gap.after)]
     places += [] if gap.launch is None else [trace.calls.place(gap.launch)]
     return sources.cite(*places)
@@ -177,7 +177,7 @@ class _Figures:
         return Figure(name=name, value=value, unit=unit, how=how, lines=lines)
 
     def _cite(self, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Returns the places of the first and the longest of the chosen activities."""
+        """Returns where the trace has the first and the longest of the chosen activities."""
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return ()
@@ -185,7 +185,7 @@ class _Figures:
         return self.sources.cite(*(self.table.place(int(row)) for row in (rows[0], longest)))
 
     def _cite_gaps(self, found: list[Gap]) -> tuple[str, ...]:
-        """Returns the places of the two activities around the longest gap, and of the call that ended the gap."""
+        """Returns where the trace has the two activities around the longest gap, and the call that ended it."""
         if not found:
             return ()
         return _cited(max(found, key=lambda gap: gap.length), self.trace, self.table, self.sources)

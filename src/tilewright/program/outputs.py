@@ -29,7 +29,7 @@ SameOutputs: TypeAlias = Literal["equal", "within tolerance", "different", "unve
 FACTOR, FLOOR, WILD = 16.0, 8.0, 0.1
 QUANTILES = (0.5, 0.9, 1.0)
 MOVED = 0.25
-"""The way of a parameter, from its first recorded value to its last, may differ by this share of its length."""
+"""The change of a parameter, from its first recorded value to its last, may differ by this share of the change."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10,
        "complex64": 2.0**-23, "complex128": 2.0**-52, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}  # fmt: skip
 """Distance between neighbouring numbers near 1. Types that are not here are compared exactly."""

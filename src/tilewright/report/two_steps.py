@@ -119,8 +119,8 @@ class _Steps:
     def _times(self, before: str, after: str, workload: str = "") -> tuple[Sourced, ...]:
         """Returns time and speed-up, measured and predicted.
 
-        before, after: the ledger ids of the times.
-        workload: the end of the id, if the record has the times of all workloads.
+        before, after: where the ledger ids of the times begin.
+        workload: the workload in the id of ``after``, if the record has the times of all workloads.
         """
         cells = []
         for kind, missing in (("measured", NOT_MEASURED), ("predicted", NOT_STORED)):

@@ -91,7 +91,10 @@ def answer_of(result: Optimized) -> SpecialistAnswer:
 
 
 def _measures(before: Metrics, after: Metrics, run: str) -> Iterator[Measure]:
-    """Yields the latency and the share of the speed of light, before and after, of a workload that was measured."""
+    """Yields the latency of a workload and its share of the speed of light. Each has a value before and one after.
+
+    Yields nothing if the workload was not measured.
+    """
     if before.measured is None or after.measured is None:
         return
     times = before.measured.us, after.measured.us

@@ -46,7 +46,7 @@ _PREDICTED = {
 class Field:
     """The candidates of one workload that have compiled so far, with their screening verdicts.
 
-    compiled: in the order of the space. Of several candidates with equal machine code, the first represents the others.
+    compiled: in the order of the space.
     judge: verifies and races the candidates.
     earlier: the outcomes of earlier batches of the search, of which the measured times are kept.
     """
@@ -220,17 +220,15 @@ class Field:
             if config not in self.tried and config not in self.timed:
                 reason = not_raced(place, len(self.ranked), self.top)
                 self.candidates[config] = replace(self.candidates[config], status="screened", reason=reason)
-        by_name = {str(config): config for config in self.tried}
-        best = None if race.winner is None else self.candidates[by_name[race.winner]]
-        tied = tuple(by_name[each.name] for each in race.raced if each.state in ("leader", "tied"))
         if not race.raced:
             checks = (self.candidates[config].checked for config in self.tried)
             unverified = next((each.reason for each in checks if each and each.verdict == "unverified"), "")
-            return self._result(
-                None, f"unverified: {unverified}" * bool(unverified) or "no candidate compiled, ran and was correct"
-            )
-        reason = str(race.record["why"])
-        return replace(self._result(best, reason), tied=tied, race={**race.record, "seed": seed})
+            reason = f"unverified: {unverified}" if unverified else "no candidate compiled, ran and was correct"
+            return self._result(None, reason)
+        by_name = {str(config): config for config in self.tried}
+        best = None if race.winner is None else self.candidates[by_name[race.winner]]
+        tied = tuple(by_name[each.name] for each in race.raced if each.state in ("leader", "tied"))
+        return replace(self._result(best, str(race.record["why"])), tied=tied, race={**race.record, "seed": seed})
 
     def _predicted(self) -> WorkloadResult:
         """Returns the result without a GPU: the correct candidate with the shortest predicted time.

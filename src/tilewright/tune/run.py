@@ -147,5 +147,6 @@ class TuningRun:
         """Ends the run and returns its result. ``seconds``: wall time of each stage."""
         if self.ledger is not None:
             self.ledger.finish(self.name, seconds)
-        results, request = tuple(self.done[workload.name] for workload in self.request.workloads), self.request
+        request = self.request
+        results = tuple(self.done[workload.name] for workload in request.workloads)
         return TuningResult(request.task.name, self.machine, request.target.measured, results, self.name, seconds)

@@ -58,17 +58,23 @@ class Arrived:
 
     @property
     def enough_to_race(self) -> bool:
-        left_out = len(self.so_far) - compiled_of(self.so_far)
-        return compiled_of(self.so_far) >= ENOUGH_TO_RACE * (self.expected - left_out)
+        compiled = count_compiled(self.so_far)
+        skipped = len(self.so_far) - compiled
+        return compiled >= ENOUGH_TO_RACE * (self.expected - skipped)
 
     def batches(self, chosen: Search, field: Field) -> Iterator[Batch]:
         """Yields the batches to verify. While candidates are missing, yields only the first batch."""
         return islice(batches(chosen, field.outcomes), None if self.all else 1)
 
 
-def compiled_of(arrived: list[Compiled]) -> int:
-    """Returns the number of candidates that were not skipped. A candidate is skipped if its accumulators cannot fit."""
-    return sum(not isinstance(compiled.built, HasToSpill) for compiled in arrived)
+def count_compiled(arrived: list[Compiled]) -> int:
+    """Returns the number of candidates that were not skipped."""
+    return sum(not is_skipped(compiled) for compiled in arrived)
+
+
+def is_skipped(compiled: Compiled) -> bool:
+    """Returns whether a candidate was not compiled because its accumulators cannot fit."""
+    return isinstance(compiled.built, HasToSpill)
 
 
 class Schedule:
@@ -130,7 +136,7 @@ class Schedule:
             if arrived.all and not self._again:
                 return
             self._again = False
-            more_than = -1 if judge.steps > steps else compiled_of(arrived.so_far)
+            more_than = -1 if judge.steps > steps else count_compiled(arrived.so_far)
 
     def limit(self, workload: Workload, limit: CompileLimit | None) -> None:
         """Limits the compilers of a workload from now on, except that of the shipped configuration."""
@@ -178,7 +184,7 @@ class Schedule:
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    compiled_of(arrived) > more_than
+                    count_compiled(arrived) > more_than
                     or len(arrived) == expected
                     or workload in self._late
                     or self._error is not None

@@ -130,8 +130,8 @@ class FloatReference:
     ) -> tuple[dict[str, Error], frozenset[str]] | str:
         """Returns the error of the trusted implementation for each output, or the reason if the case is not applicable.
 
-        Without a trusted implementation, the errors are those of the reference in float32. Also returns the names of
-        the outputs that NumPy computed in float64 instead (`trusted.Single`).
+        Without a trusted implementation, these are the errors of the reference in float32. Also returns the names of
+        the outputs that NumPy computed in float64 although the inputs are float32 (`trusted.Single`).
         """
         outputs: Mapping[str, Array] | str = self.trusted.outputs(dims, inputs) if self.trusted else "none"
         promoted: frozenset[str] = frozenset()

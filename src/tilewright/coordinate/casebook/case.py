@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tilewright.coordinate.casebook.front_matter import FrontMatterError, body_of, split
+from tilewright.coordinate.principles import PRINCIPLES
 from tilewright.records import Json
 
 FAMILIES = ("runtime-execution", "kernel-and-fusion", "communication")
@@ -25,7 +26,7 @@ CHOICES = {
 }
 COUNTS = {"bottleneck": (1, 3), "signals": (2, 5), "patterns": (1, 8), "architectures": (1, 20)}
 """Maps a field to the least and the greatest number of its values."""
-PATTERNS = ("pipeline", "parallelism", "locality", "vectorization", "fusion", "precision", "batching", "async")
+PATTERNS = tuple(PRINCIPLES)
 BOTTLENECKS = (
     "memory-bound", "compute-bound", "latency-bound", "launch-bound", "host-bound", "communication-bound", "copy-bound",
     "occupancy", "spills", "compile-time", "tuning-time", "noise", "correctness",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.coordinate.casebook.case import Measurement, Precedent
-from tilewright.coordinate.casebook.from_ledger import slug_of
+from tilewright.coordinate.casebook.from_ledger import markdown_of, slug_of
 from tilewright.errors import StorageError
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement, AgentParts, AgentRun
 from tilewright.ledger.agent_runs import AgentLedger
@@ -79,8 +79,7 @@ def _body(run: AgentRun, name: str, helped: list[Raced], dropped: list[Raced]) -
         "Verify": f"- `tilewright report {run.run}`\n- `{run.reproduce}`",
         "Rollback": f"`tilewright agent --undo {run.run}`",
     }
-    sections = "\n\n".join(f"## {title}\n{text}" for title, text in parts.items())
-    return f"# {name.replace('_', ' ')} {outcome} in {run.task}\n\n{sections}\n"
+    return markdown_of(f"{name.replace('_', ' ')} {outcome} in {run.task}", parts)
 
 
 def _lines(raced: list[Raced]) -> str:

@@ -7,7 +7,7 @@ reverted becomes a counter-signal in the case of its kind. Predictions are ignor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tilewright.coordinate.casebook.case import Measurement, Precedent
@@ -74,19 +74,25 @@ def _measurement(run: RunRecord, one: Iteration) -> Measurement | None:
 
 
 def _body(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iteration]) -> str:
-    helped = [f"- iteration {one.n}: {one.gain:.3f}×, {one.optimization}: {one.reason}" for one in kept]
-    hurt = [f"- iteration {one.n}: {one.gain:.3f}×, {one.optimization}: {one.reason}" for one in reverted]
     outcome = "helped" if kept else "did not help"
     parts = {
         "Applies when": f"The kernel {run.kernel} of task {run.task} on {run.machine.gpu or run.machine.arch}.",
-        "Counter-signals": "\n".join(hurt) or "None was measured.",
+        "Counter-signals": _lines(reverted) or "None was measured.",
         "Apply via": f"tilewright optimize {run.where or run.task} --only {entry}",
-        "Expected effect": "\n".join(helped) or "None: it was measured and reverted.",
+        "Expected effect": _lines(kept) or "None: it was measured and reverted.",
         "Verify": f"- `tilewright report {run.run}`\n- `{run.reproduce or f'tilewright optimize {run.where}'}`",
         "Rollback": "`optimize` reverts what is not faster beyond the noise.",
     }
-    sections = "\n\n".join(f"## {name}\n{text}" for name, text in parts.items())
-    return f"# {entry.replace('_', ' ')} {outcome} in {run.task}\n\n{sections}\n"
+    return markdown_of(f"{entry.replace('_', ' ')} {outcome} in {run.task}", parts)
+
+
+def _lines(iterations: list[Iteration]) -> str:
+    return "\n".join(f"- iteration {one.n}: {one.gain:.3f}×, {one.optimization}: {one.reason}" for one in iterations)
+
+
+def markdown_of(title: str, sections: Mapping[str, str]) -> str:
+    """Returns the body of a case. ``sections``: title of a section → its text."""
+    return f"# {title}\n\n" + "\n\n".join(f"## {name}\n{text}" for name, text in sections.items()) + "\n"
 
 
 def slug_of(text: str) -> str:

@@ -36,9 +36,7 @@ PACKAGE = "torch.nn.functional"
 
 @dataclass(frozen=True)
 class HandWritten:
-    """A fused function: its name, its normal form for an input (with an axis and an epsilon), and the arguments of its
-    call.
-    """
+    """A fused function: its name, the arguments of a call, and its normal form for an input, an axis and an epsilon."""
 
     name: str
     form: Callable[[Form, int, Form], Form]

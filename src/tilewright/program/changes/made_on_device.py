@@ -1,6 +1,6 @@
 """A constant that is made on the host and copied → made on the device: ``torch.zeros(n, device=device)``.
 
-Random tensors are not changed: the device has another generator.
+Random tensors are not changed: the device has a different generator.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def scope_of(module: ReadModule, node: ast.AST) -> Function | ast.Module:
 
 
 def check_last_lines_run(loop: ast.For | ast.AsyncFor | ast.While) -> None:
-    """Raises NotSure if a loop may exit before the statements after it, or in its ``else``, run."""
+    """Raises NotSure if a loop has an ``else``, or contains a ``return``, ``yield`` or ``try``."""
     if loop.orelse or any(isinstance(each, (ast.Return, ast.Yield, ast.Try)) for each in ast.walk(loop)):
         raise NotSure("the loop may exit before its last lines run", loop)
 

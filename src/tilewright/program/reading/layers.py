@@ -89,8 +89,8 @@ def _assigned(statement: ast.stmt, target: ast.expr) -> ast.expr | None:
 
 
 def layer_call(module: ReadModule, attribute: ast.AST) -> ast.Call | None:
-    """Returns the call of ``torch.nn.…`` that makes the layer ``self.name``; None if the attribute also has another
-    value.
+    """Returns the call of ``torch.nn.…`` that makes the layer ``self.name``; None if the attribute is also
+    set to something else.
     """
     values = settings(module, attribute)
     if values is None or len(values) != 1 or not isinstance(values[0], ast.Call):

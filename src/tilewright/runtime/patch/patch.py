@@ -1,7 +1,7 @@
 """Replaces `cuda.tile.tune.exhaustive_search` with Tilewright's search, and can undo this.
 
 `install` rebinds every module-level name of cuda-tile's function, in every module (`swapping`). Later imports get the
-replacement from `cuda.tile.tune`. If this cuda-tile has another function or result, `install` only warns, once.
+replacement from `cuda.tile.tune`. If this cuda-tile has a different function or result, `install` only warns, once.
 """
 
 from __future__ import annotations

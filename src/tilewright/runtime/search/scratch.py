@@ -16,8 +16,8 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.task.tensors import span
 
 SPARSE = 2
-"""A view is copied element by element if its extent is more than this many times its bytes. Between its elements may be
-gigabytes that the kernel does not use.
+"""A view is copied element by element if its extent is more than this many times its bytes. Gigabytes that the kernel
+does not use may lie between the elements.
 """
 
 

@@ -126,7 +126,7 @@ def _shown(value: object, indent: int, written: Callable[[object], str]) -> str:
 
 
 ImportOutcome: TypeAlias = Literal["added", "same", "replaced", "kept"]
-"""``kept``: the store has another configuration, and the row was left out."""
+"""``kept``: the store has a different configuration, and the row was left out."""
 
 
 @dataclass(frozen=True)

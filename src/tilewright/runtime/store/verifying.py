@@ -259,7 +259,10 @@ class _WinnerRace:
         return {name: tensor_of(array).clone() for name, array in arrays.items()}
 
     def _compare(self, winner: _Prepared, shipped: _Prepared) -> None:
-        """Raises `_WrongWinner` if the outputs differ by more than two runs of the shipped configuration allow."""
+        """Raises `_WrongWinner` if the winner's outputs are too far from those of the shipped configuration.
+
+        The shipped configuration runs twice. The difference of its two outputs determines how far is allowed.
+        """
         _, args, arrays = self._rebuilt("shipped")
         itself = self._written(shipped.shot.trial, args, arrays)
         for name, output in shipped.outputs.items():

@@ -68,7 +68,10 @@ class KnownCalls:
         self.last = Known(None, (), self._unknown)
 
     def keep(self, key: Key, choice: Choice | None, entry: Entry) -> None:
-        """Makes all later calls with this key launch ``entry``. Drops the learnt check, which has the earlier entry."""
+        """Makes all later calls with this key launch ``entry``.
+
+        Forgets what the hot path has learnt about this key, because that contains the earlier entry.
+        """
         with self._lock:
             known = self.calls.get(key)
             if known is not None:

@@ -150,8 +150,8 @@ class MissedCall:
 
 
 def in_place(named: Mapping[str, CallValue], outputs: Sequence[str]) -> list[str]:
-    """Returns ``output = array`` for each array that starts at the address of an output. So a call in place has another
-    key than a call on separate arrays."""
+    """Returns ``output = array`` for each array that starts at the address of an output. So the key of
+    a call in place differs from the key of a call on separate arrays."""
     starts = {name: facts.address for name, value in named.items() if (facts := facts_of(value)) and facts.address}
     return [
         f"{output} = {name}"

@@ -4,7 +4,7 @@ A launch of cuda-tile costs a few µs on the host, and a look-up must cost less 
 generated for each pattern of arguments (which are arrays, which are flags). It reads these properties:
 
     array                       shape, dtype; strides, unless all are row-major; address modulo 16, unless all are 0
-    output                      whether it starts where another array starts, because a call in place has another key
+    output                      whether it starts where another array starts, because a call in place has its own key
     first array                 its device, if there are several GPUs
     int, bool, str, None        the value and its type
     float, unkeyed argument     the type

@@ -45,7 +45,7 @@ def available() -> bool:
     try:
         version = tuple(int(part) for part in torch.__version__.split(".")[:2])
         return TRIED[0] <= version <= TRIED[1] and _works(torch)
-    except Exception:  # the private class has another signature, or does not exist
+    except Exception:  # the private class has a different signature, or does not exist
         return False
 
 

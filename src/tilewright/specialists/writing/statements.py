@@ -68,7 +68,10 @@ class Statements(ABC):
         return f"{self.module}.full((TILE_{self.form.columns},), {start}, {self.module}.float32)"
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
-        """Generates an inserted or removed axis. In a kernel of rows, neither needs any code."""
+        """Generates the operand of an inserted or removed axis.
+
+        The axis itself needs no code if each block computes one row.
+        """
         return self.value(expression.operands[0])
 
     def add(self, line: str) -> None:

@@ -131,7 +131,7 @@ class Decisions:
                     yield _Decision(partial(_with_bit, taken, bit), count, ways, name in self._telling)
 
     def _paired(self) -> Iterator[_Decision]:
-        """Yields the rare combinations of two operations' decisions."""
+        """Yields each pair of decisions, of two different operations, that only few blocks take."""
         few: dict[bytes, tuple[int, Array]] = {}  # by division of the blocks: (decisions, decision of each block)
         for taken in self._taken.values():
             words, first, word = np.unique(taken, return_index=True, return_inverse=True)
