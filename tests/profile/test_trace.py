@@ -125,7 +125,7 @@ def test_a_truncated_trace(tmp_path: Path, cut: float, name: str) -> None:
         (b"SQLite format 3\0....", "is a database of Nsight Systems"),
         (b"NVR\0....", "is a report of Nsight Compute"),
         (b'{"a": 1, "b": [2]}', r"is JSON but no trace: it has no list traceEvents \(fields: a, b\)"),
-        (b'{"traceEvents": {"a": 1}}', "has no list traceEvents"),
+        (b'{"traceEvents": {"a": 1}}', "its traceEvents is no list"),
         (b'{"traceEvents": []}', r"has no activity of a GPU \(0 events; categories: none\)"),
         (b'[{"cat": "cpu_op", "ph": "X"}, 3]', r"has no activity of a GPU \(2 events; categories: cpu_op\)"),
         (b'{"traceEvents": [{"cat": "kernel", "ts": "soon"}]}', "none of its 1 GPU events has a time"),

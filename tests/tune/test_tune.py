@@ -30,6 +30,7 @@ from tilewright.task.task import Task
 from tilewright.tune import schedule
 from tilewright.tune import tune as tuning
 from tilewright.tune.as_json import to_json
+from tilewright.tune.field import Field
 from tilewright.tune.tune import tune
 from tilewright.worker import session as worker_session
 
@@ -145,6 +146,20 @@ def test_nothing_is_measured_without_a_gpu(result: TuningResult) -> None:
                 assert "by the interpreter, not on a GPU" in candidate.checked.reason
             else:
                 assert candidate.checked.verdict == "unverified"
+
+
+def test_a_faster_prediction_that_is_not_the_best_is_named(result: TuningResult) -> None:
+    """A candidate that is correct at full size comes before one that is correct on reduced shapes only."""
+    first, second = [each for each in result.workloads[0].candidates if each.predicted and each.checked][:2]
+    assert first.checked is not None
+    slower = replace(second, predicted=replace(first.predicted, us=2 * first.predicted.us))
+    best = replace(slower, checked=replace(first.checked, verdict="correct"))
+    field = object.__new__(Field)
+    field.tried = [best.configuration, first.configuration]
+    field.candidates = {best.configuration: best, first.configuration: first}
+    said = field._faster_than(best)
+    assert f"{first.configuration} is predicted faster, but is only '{first.checked.verdict}'" in said
+    assert field._faster_than(first) == ""
 
 
 def test_the_best_is_the_shortest_predicted(result: TuningResult) -> None:

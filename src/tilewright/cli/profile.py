@@ -94,6 +94,9 @@ def _located(found: Profile, command: list[str]) -> Profile:
 
 def _traces(named: Sequence[str]) -> list[Path]:
     """Returns the trace files. For a folder, returns all traces in it."""
+    other = next((each for each in named if not TRACE.fullmatch(each) and not Path(each).is_dir()), None)
+    if other is not None:
+        raise RequestError(f"'{other}' is no trace: give traces, or a program to trace, but not both")
     found = []
     for path in map(Path, named):
         inside = sorted(each for each in path.glob("*.json*") if not each.name.endswith(".steps.json"))

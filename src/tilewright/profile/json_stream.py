@@ -107,9 +107,10 @@ class JsonStream:
                 self._expect(",")
         if not found:
             fields = ", ".join(list(self.head)[:6]) or "none"
-            raise RequestError(
-                f"{self.path} is JSON but no trace: it has no list {EVENTS} (fields: {fields}); {RECORD}"
+            missing = (
+                f"its {EVENTS} is no list" if EVENTS in self.head else f"it has no list {EVENTS} (fields: {fields})"
             )
+            raise RequestError(f"{self.path} is JSON but no trace: {missing}; {RECORD}")
 
     def _items(self) -> Iterator[tuple[EventPlace, Any]]:
         self._expect("[")

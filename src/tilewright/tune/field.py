@@ -239,9 +239,18 @@ class Field:
             for config in self.tried:
                 best = self.candidates[config]
                 if best.checked is not None and best.checked.verdict == verdict:
-                    why_not = best.checked.reason if verdict == "unverified" else ""
+                    why_not = best.checked.reason if verdict == "unverified" else self._faster_than(best)
                     return self._result(best, f"{_PREDICTED[verdict]}{why_not}")
         return self._result(None, "every candidate is incorrect" if self.tried else "no candidate compiled")
+
+    def _faster_than(self, best: Candidate) -> str:
+        """Says why a candidate with a shorter predicted time is not the best one; "" if there is none."""
+        for config in self.tried:
+            other = self.candidates[config]
+            shorter = other.predicted and best.predicted and other.predicted.us < best.predicted.us
+            if shorter and other.checked and other.checked.verdict != "incorrect":
+                return f"; {config} is predicted faster, but is only '{other.checked.verdict}'"
+        return ""
 
     def _result(self, best: Candidate | None, reason: str) -> WorkloadResult:
         shipped = self.task.space.shipped
