@@ -37,8 +37,8 @@ from tilewright.program.reading.reach import reached_modules
 from tilewright.program.recorded import recorded_run
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 
-STYLES = Path(__file__).parent / "programs" / "styles"
-FINDINGS_ASIDE = STYLES.parent / "findings_set_aside.txt"
+PROGRAMS = Path(__file__).parent / "programs"
+FINDINGS_ASIDE = PROGRAMS / "findings_set_aside.txt"
 STEPS = 20
 SLOW = ("compiled_model", "compiled_function")
 """Not run: they compile for minutes on a CPU."""
@@ -67,7 +67,7 @@ def seen_in(program: Any) -> tuple[dict[str, set[str]], list[str]]:
     """Change → problems at its sites; and the sites that are at no problem."""
     found: dict[str, set[str]] = {}
     other = []
-    for module in reached_modules(STYLES / program["program"] / program["main"]):
+    for module in reached_modules(folder_of(program) / program["main"]):
         for change in lossless():
             sites = change.sites(module)
             for site in sites:
@@ -86,7 +86,7 @@ def equal_changes(program: Any) -> dict[str, str]:
     """Change → what its outputs showed, each on top of those that were equal."""
     said = {}
     with tempfile.TemporaryDirectory() as folder:
-        main = Path(shutil.copytree(STYLES / program["program"], Path(folder) / "program")) / program["main"]
+        main = Path(shutil.copytree(folder_of(program), Path(folder) / "program")) / program["main"]
         command = ProgramCommand.of(main.name, main.parent)
         before, noise = observed(command, {}), observed(command, {}, nudged=True)
         assert isinstance(before, ProgramRun) and isinstance(noise, ProgramRun), before
@@ -109,7 +109,7 @@ def equal_changes(program: Any) -> dict[str, str]:
 def recorded_findings(program: Any) -> tuple[RunFinding, ...]:
     """What the rules find in one recorded run."""
     with tempfile.TemporaryDirectory() as folder:
-        main = Path(shutil.copytree(STYLES / program["program"], Path(folder) / "program")) / program["main"]
+        main = Path(shutil.copytree(folder_of(program), Path(folder) / "program")) / program["main"]
         command = ProgramCommand.of(main.name, main.parent)
         with program_copy(command, {}) as copy:
             run = recorded_run(copy, 300.0)
@@ -131,12 +131,19 @@ def scored(program: Any, finding: RunFinding) -> tuple[bool, list[str]]:
     return bool(here), list(dict.fromkeys(fit))
 
 
+def folder_of(program: Any) -> Path:
+    folder: Path = program["folder"]
+    return folder / program["program"]
+
+
 def chosen(given: argparse.Namespace) -> Iterator[Any]:
     """The programs that the arguments choose."""
     aside = {line for line in FINDINGS_ASIDE.read_text().splitlines() if line and not line.startswith("#")}
-    for program in json.loads((STYLES / "PROBLEMS.json").read_text())["programs"]:
+    folder = PROGRAMS / given.folder
+    for listed in json.loads((folder / "PROBLEMS.json").read_text())["programs"]:
+        program = {**listed, "folder": folder}
         name = program["program"]
-        if program["set_aside"] != given.set_aside or (given.programs and name not in given.programs):
+        if program.get("set_aside", False) != given.set_aside or (given.programs and name not in given.programs):
             continue
         if given.findings_set_aside and name not in aside:
             continue
@@ -167,6 +174,7 @@ def score_record(program: Any, before: set[str]) -> tuple[set[str], int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("programs", nargs="*")
+    parser.add_argument("--folder", default="styles", help="of bench/programs; later: those of 2026-11-24, set aside")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--set-aside", action="store_true")

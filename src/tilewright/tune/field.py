@@ -64,11 +64,9 @@ class Field:
         self.tried: list[Configuration] = []
         self.race = RaceResult((), ())
         self.ranked, self.top = ranking(screened), request.top
-        shipped = screened.get(self.task.space.shipped)
-        same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
-        baseline = same_code or self.task.space.shipped
-        self.shipped = baseline if baseline in self.ranked else None
-        """The shipped configuration, or one with the same machine code; None if it cannot be raced."""
+        shipped = self.task.space.shipped
+        self.shipped = shipped if shipped in self.ranked else None
+        """The shipped configuration, which represents its duplicates; None if it cannot be raced."""
         self.timed = {
             config: earlier[config] for config in self.ranked if config in earlier and earlier[config].measured
         }
