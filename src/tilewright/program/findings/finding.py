@@ -20,14 +20,21 @@ def finding_rules() -> tuple[FindingRule, ...]:
 
 
 def findings_in(run: RecordedRun) -> tuple[RunFinding, ...]:
-    """Returns the findings of all rules, those of the greatest share first."""
+    """Returns the findings of all rules, those of the greatest share first. Their texts name the function."""
     covers = {rule.name: rule.covers for rule in finding_rules()}
     kept: list[RunFinding] = []
     for rule in finding_rules():
         for each in merged(rule.look(run)):
             if not any(each.rule in covers[other.rule] and other.meets(each) for other in kept):
                 kept.append(each)
+    kept = [replace(each, text=each.text + _where(each)) for each in kept]
     return tuple(sorted(kept, key=lambda each: (-each.share, each.place)))
+
+
+def _where(finding: RunFinding) -> str:
+    """Returns the functions of a finding's lines, in words; "" if all lines are outside of functions."""
+    names = dict.fromkeys(each.function for each in finding.lines if each.function.isidentifier())
+    return f", in {', '.join(names)}" if names else ""
 
 
 def merged(findings: Iterable[RunFinding]) -> list[RunFinding]:
