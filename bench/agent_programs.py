@@ -213,12 +213,10 @@ def difference(before: str, after: str) -> str | None:
 
 
 def work_on(study: Study, rounds: int, until: float) -> bool:
-    """Does the stages that are left; returns whether all are done."""
-    if study.done.get("agent", {}).get("exit") is None and not study.agent(until):
-        return False
-    if "score" not in study.done:
-        study.score()
-    if time.monotonic() > until:
+    """Does the stages that are left, and the score anew; returns whether all are done."""
+    ended = study.done.get("agent", {}).get("exit") is not None or study.agent(until)
+    study.score()  # from the ledger: a run that was cut off has a score too
+    if not ended or time.monotonic() > until:
         return False
     if "outputs" not in study.done:
         study.outputs()
