@@ -19,6 +19,7 @@ PARSERS = re.compile(r"\b(ast\.parse|parse_module|inspect\.getsource(lines)?)\("
 OTHERS = {
     "cli/example.py": "the first line of a shipped example",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
+    "program/findings/loops.py": "where the loops of a program are, whose operations were recorded",
     "program/reading/module.py": "whether two expressions mean the same",
     "program/reading/slices.py": "whether the text of a slice reads a name",
     "runtime/store/config_file.py": "a config file that is written as Python",

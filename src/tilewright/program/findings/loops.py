@@ -31,7 +31,7 @@ def loops_of(root: Path, files: Iterable[str]) -> Iterator[SourceLoop]:
     """Yields the loops of files below a folder. A file that cannot be read has none."""
     for file in files:
         with suppress(OSError, SyntaxError, ValueError):
-            yield from _loops(file, ast.parse((root / file).read_text()), "<module>")
+            yield from _loops(file, ast.parse((root / file).read_text(encoding="utf-8")), "<module>")
 
 
 def _loops(file: str, tree: ast.AST, function: str) -> Iterator[SourceLoop]:
