@@ -71,7 +71,9 @@ def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | N
 
 @contextmanager
 def starting(program: str, as_json: bool = False) -> Iterator[None]:
-    """If the program cannot be started, prints the reason in one line, and exits with the exit code of a shell."""
+    """If the program cannot be started, prints the reason in one line, and exits with the code that a shell would use:
+    127 if the program is not found, 126 if it cannot be executed. For any other reason, raises RequestError.
+    """
     hint = f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
     try:
         yield

@@ -277,10 +277,12 @@ def tail_of(workloads: int) -> float:
 
 def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
     """Estimates how many captures are needed to prove a real ``gain`` of one workload with probability ``power``.
-    Assumes the large-sample error of a normal distribution. The noise floor is estimated for the same number of
-    captures.
+
+    The error of the median ratio is taken from the large-sample formula for normal noise. The noise floor is that of
+    equally many A/A captures.
 
     spread: how much the ratio of the times of two copies (A/A) varies between captures.
+    workloads: the number of the task's workloads. With more of them, each gain needs stronger proof.
     """
     tail, n = tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(spread, 1, tail) + stats.expected_half_width(spread, 1, 1 - power)

@@ -32,7 +32,8 @@ seconds to record."""
 
 
 def install() -> None:
-    """Records from the first use of CUDA on, by the settings in the environment variables."""
+    """Arranges that a trace is recorded, beginning with the first use of CUDA. Environment variables give the folder,
+    the step before which the recording ends, and the time limit."""
     import torch
 
     recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(os.environ[LAST_STEP]))

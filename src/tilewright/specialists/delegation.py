@@ -15,7 +15,7 @@ Outcome: TypeAlias = Literal["applied", "rolled back", "analysed", "not applied"
 
 @dataclass(frozen=True)
 class Delegation:
-    """One job for one specialist. It states the outcome: the task, the workload, and the conditions.
+    """One job for one specialist: what to do (``task``), on which ``workload``, and under which ``constraints``.
 
     It names no options of tools and no files for results, because the specialist chooses its tools. Each job includes
     measuring, so a delegation without ``metrics`` raises RequestError.

@@ -144,9 +144,11 @@ class Schedule:
             self._limits[workload.name] = limit
 
     def compile_left_out(self, workload: Workload, configs: Collection[Configuration]) -> bool:
-        """Compiles skipped or ended candidates of a workload in the caller's thread.
+        """Compiles the candidates ``configs`` of a workload in the caller's thread. Their compilers were never started,
+        or were ended early.
 
-        Afterwards, `compiled` yields all candidates again. Returns False if the time limit has passed.
+        Afterwards, `compiled` yields all candidates again. If the run's time is over, compiles nothing and returns
+        False.
         """
         if self.time.passed:
             return False

@@ -90,7 +90,7 @@ class FloatReference:
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
         """Raises TaskError if outputs do not depend on the inputs.
 
-        dims: the dimensions of a workload. On an edge case, an output may be constant.
+        dims: the dimensions of a workload, not of an edge case, where a constant output may be right.
         """
         if too_large(self.task, dims, dims) is not None:
             return  # with these dimensions, nothing was compared either

@@ -53,7 +53,9 @@ class Slice:
 
 
 def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
-    """Picks the largest slice that the reference can compute: the first index, the last one and random others."""
+    """Picks the indices of each independent dimension to compare: the first, the last and random others. Begins with
+    all indices, and halves the largest number until the reference is within `REFERENCE_FLOP` and `REFERENCE_ELEMENTS`.
+    """
     counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
     whole = dict(counts)
 

@@ -34,8 +34,9 @@ def lowered(
 ) -> Lowered | Failed:
     """Returns the launch as Tile IR. If it cannot be translated, the `Failed` names the operation and its source line.
 
-    of_ptx: True if the interpreter runs the Tile IR instead of the code of Triton's compiler. Then the kernel sees its
-        own ``num_warps``, and the interpreter checks all promises that the kernel makes to Triton's compiler.
+    of_ptx: True if the candidate is compiled through PTX, and the Tile IR is made only for a check in the interpreter.
+        Then the kernel sees its own ``num_warps``, and the interpreter checks all promises that the kernel makes to
+        Triton's compiler.
     """
     from tilewright.languages.tileir_from_triton.ttir import Untranslated
 

@@ -157,7 +157,8 @@ def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
 
 
 def _hinted(facts: KernelFacts, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Yields each leader with each of `HINTS`. Keeps the value of a hint for which the space lists several values."""
+    """Yields each leader with each set of hints in `HINTS`. Skips a set that would change a hint for which the space
+    lists several values."""
     space = facts.task.space
     free = {name for name in space.hints if len(space.known_values(name)) == 1}
     choices = [hints for hints in HINTS if set(hints) <= free]
@@ -238,7 +239,8 @@ def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[
 
 
 def _unalike(space: Space, configs: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Yields the first `ALIKE` configurations with each combination of constants; all if the space has no constants."""
+    """Yields at most `ALIKE` configurations for each combination of constants, in the given order. Yields all if the
+    space has no constants."""
     seen: Counter[tuple[Value, ...]] = Counter()
     for config in configs:
         key = tuple(config[name] for name in space.constants)

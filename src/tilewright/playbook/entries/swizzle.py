@@ -219,10 +219,11 @@ def _total(source: Source, function: Function, name: str) -> str | None:
 
 
 def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | None:
-    """Returns the pair with the row number as ``first``: the name on which the earlier index of a store depends.
+    """Returns the pair with the row number as ``first``. Of the two names, the row number is the one on which an
+    earlier index of a store depends.
 
-    Returns None if ``tiles.statements`` assign other names, too, or if no store has one index for each of the two
-    names.
+    Returns None if ``tiles.statements`` assign other names, too, or if no store uses the two names in different
+    indices.
     """
     names = (tiles.first, tiles.second)
     if {name for line in tiles.statements for name in names_assigned(line)} != set(names):

@@ -197,8 +197,8 @@ def _indexed(module: ReadModule, node: ast.expr, found: _PickedScore) -> bool:
 
 
 def _multiplied(module: ReadModule, node: ast.expr, found: _PickedScore) -> bool:
-    """Returns whether the scores are picked by ``(one_hot * scores).sum(-1)``. Below a sum over everything, ``one_hot *
-    scores`` is enough.
+    """Returns whether the scores are picked by ``(one_hot * scores).sum(-1)``, and fills ``found``. Inside a sum over
+    all elements, ``one_hot * scores`` without ``.sum(-1)`` also counts.
     """
     name, args = operation(module, node)
     dim = axis(option(node, args, 1, "dim", "axis"))

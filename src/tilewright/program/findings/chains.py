@@ -218,7 +218,8 @@ def logarithm(last: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
 
 
 def log_softmax(last: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
-    """A log-softmax whose rows are chosen by labels, or multiplied with ones and zeros and added up."""
+    """Finds cross entropy by hand: a log-softmax of which labels pick one element per row, by an index, or by
+    multiplying with one-hot labels and summing."""
     for each in users_of(run, last):
         if each.base in ("gather", "index"):
             yield "cross entropy", (last, each)

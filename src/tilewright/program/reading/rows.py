@@ -189,8 +189,8 @@ def _reads(node: ast.AST, name: str) -> bool:
 
 
 def _part(module: ReadModule, binding: Binding, name: str) -> ast.expr | None:
-    """Returns the expression that the function of ``a, b = made()`` returns for this name; None if the text does not
-    show it.
+    """For ``a, b = made()``, returns the expression in ``made``'s return statement that ``name`` (``a`` or ``b``) gets.
+    None if the source does not show it.
     """
     match binding.place:
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Call(func=ast.Name() as called)):

@@ -174,7 +174,7 @@ def source_problem(winner: Winner) -> str:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A launch that was made again, and copies of its arrays after it ran."""
+    """A launch rebuilt from its stored description, and copies of its arrays after one run."""
 
     shot: Shot
     outputs: Mapping[str, LiveArray]

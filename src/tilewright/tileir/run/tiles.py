@@ -70,8 +70,8 @@ def cat(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements_in_context("extract")
 def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -> Array:
-    """Returns one slice of the source, with the result's shape. ``indices`` count slices, not elements. A slice that
-    does not exist is a finding. Its elements are undefined: bytes of `Context.poison`."""
+    """Returns one slice of the source, with the result's shape. ``indices`` count slices, not elements. An
+    index out of range is reported as a finding, and the returned elements are bytes of `Context.poison`."""
     slices = _slices(source, op.tile().shape)
     at, wrong = _checked_indices(context, op, indices, slices.shape[1 : 1 + len(indices)])
     lane = np.arange(len(source)) if len(source) > 1 else np.zeros(1, np.int64)
@@ -83,8 +83,8 @@ def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -
 
 @implements_in_context("insert")
 def insert(context: Context, op: Op, source: Array, destination: Array, indices: Sequence[Array]) -> Array:
-    """Returns the destination with one slice replaced by the source. ``indices`` count slices of the source's shape. A
-    slice that does not exist is a finding, and nothing is replaced."""
+    """Returns the destination with one slice replaced by the source. ``indices`` count slices of the source's shape. An
+    index out of range is reported as a finding, and nothing is replaced."""
     lanes = max(map(len, (source, destination, *indices)))
     changed = np.broadcast_to(destination, (lanes, *destination.shape[1:])).copy()
     slices = _slices(changed, source.shape[1:])
