@@ -58,6 +58,7 @@ def test_a_folder_of_ranks(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     ("words", "code", "why"),
     [
         (["gone.json"], WRONG_REQUEST, "cannot read gone.json: No such file"),
+        (["trace.json.gz", ""], WRONG_REQUEST, "'' is no trace: give traces, or a program"),
         (["trace.json.gz", "--", "python", "a.py"], WRONG_REQUEST, "'python' is no trace: give traces, or a program"),
         (["train.py"], WRONG_REQUEST, "train.py is a program: tilewright profile -- python train.py"),
         (["--steps", "5", "--", "python"], WRONG_REQUEST, "--steps 5 is not A:B with A < B"),

@@ -61,7 +61,7 @@ def profile(
     from tilewright.profile.profile import profile as profiled
     from tilewright.runtime.started import recorded, trace_folder
 
-    if TRACE.fullmatch(what[0]) or (what[0] and Path(what[0]).is_dir()):
+    if _is_trace(what[0]):
         with progress(as_json) as shown:
             found, code = profiled(*_traces(what), steps=_range(steps) if steps else None, progress=shown), 0
     else:
@@ -92,9 +92,14 @@ def _located(found: Profile, command: list[str]) -> Profile:
     return found
 
 
+def _is_trace(word: str) -> bool:
+    """Returns whether a word of the command names a trace or a folder, and not a program."""
+    return bool(TRACE.fullmatch(word) or (word and Path(word).is_dir()))
+
+
 def _traces(named: Sequence[str]) -> list[Path]:
     """Returns the trace files. For a folder, returns all traces in it."""
-    other = next((each for each in named if not TRACE.fullmatch(each) and not Path(each).is_dir()), None)
+    other = next((each for each in named if not _is_trace(each)), None)
     if other is not None:
         raise RequestError(f"'{other}' is no trace: give traces, or a program to trace, but not both")
     found = []

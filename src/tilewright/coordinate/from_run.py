@@ -9,17 +9,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tilewright.coordinate.analysis import Level
 from tilewright.coordinate.priority import WorkItem
 from tilewright.ledger.agent_records import AgentEnd, AgentFinding, AgentItem, AgentMeasurement
 from tilewright.profile.figures import percent
+from tilewright.profile.findings import level
 from tilewright.program.findings.base import RunFinding
 from tilewright.program.findings.mending import Sites
 
 FOUND = "O"
 """The beginning of the ids of items that a recorded run gave."""
-HIGH, MEDIUM = 0.20, 0.05
-"""Shares of a step from which a finding has these levels; round numbers."""
 SAME_CAUSE: Mapping[str, str] = {"host-reads": "host-sync"}
 """Rule → the kind of a profile's finding that has the same cause."""
 NEEDS_PROPOSER = "needs a proposer: no change of a program is known to be right at this place"
@@ -58,19 +56,15 @@ def items_of_run(
     new: list[WorkItem] = []
     found: list[AgentFinding] = []
     for n, (each, place) in enumerate(zip(findings, places, strict=True), 1):
-        id, level = f"{FOUND}{n}", level_of(each.share)
+        id, impact = f"{FOUND}{n}", level(each.share)
         share = f", {percent(each.share)} of the step's time" if each.share >= 0.001 else ""
         text = f"{each.text} ({place}{share})"
         item = _item_for(each, place, sites, of_change, known) or id
         if item == id:
-            new.append(WorkItem(id, f"{text}: {each.advice}", level, effort="High", specialists=("profiling",),
+            new.append(WorkItem(id, f"{text}: {each.advice}", impact, effort="High", specialists=("profiling",),
                                 findings=(id,)))  # fmt: skip
-        found.append(AgentFinding(id=id, kind=each.rule, level=level, text=text, item=item, evidence=evidence))
+        found.append(AgentFinding(id=id, kind=each.rule, level=impact, text=text, item=item, evidence=evidence))
     return new, found
-
-
-def level_of(share: float) -> Level:
-    return "High" if share >= HIGH else "Medium" if share >= MEDIUM else "Low"
 
 
 def _item_for(

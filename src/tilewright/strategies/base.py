@@ -106,6 +106,12 @@ def best_us(outcome: Candidate) -> float | None:
     return time.us if time else None
 
 
+def fastest_first(outcomes: Iterable[Candidate]) -> list[Candidate]:
+    """Returns the outcomes that have a time, sorted by `best_us`."""
+    timed = [(us, outcome) for outcome in outcomes if (us := best_us(outcome))]
+    return [outcome for _, outcome in sorted(timed, key=lambda pair: pair[0])]
+
+
 def unseen(configurations: Iterable[Configuration], seen: Iterable[Configuration], count: int | None = None) -> Batch:
     """Returns the first ``count`` of ``configurations`` that are not in ``seen``, without duplicates."""
     old = set(seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.strategies.base import Outcomes, Search, SearchSpace, Strategy, best_us, unseen
+from tilewright.strategies.base import Outcomes, Search, SearchSpace, Strategy, fastest_first, unseen
 from tilewright.strategies.estimate import most_promising, spread
 
 FIRST = 0.5
@@ -19,7 +19,7 @@ class Halving(Strategy):
     def search(self, space: SearchSpace) -> Search:
         outcomes: Outcomes = yield spread(space.pool, max(1, round(FIRST * space.most)), space.seed)
         while (left := space.most - len(outcomes)) > 0:
-            timed = sorted((each for each in outcomes if best_us(each)), key=lambda each: best_us(each) or 0.0)
+            timed = fastest_first(outcomes)
             near = (config for each in timed[:BEST] for config in space.neighbours(each.configuration))
             pool = unseen((*near, *space.pool), (each.configuration for each in outcomes))
             batch = most_promising(pool, outcomes, (left + 1) // 2)

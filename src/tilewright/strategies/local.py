@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.strategies.base import Outcomes, Search, SearchSpace, Strategy, best_us, unseen
+from tilewright.strategies.base import Outcomes, Search, SearchSpace, Strategy, fastest_first, unseen
 from tilewright.strategies.estimate import spread
 
 FIRST = 0.25
@@ -20,7 +20,7 @@ class LocalSearch(Strategy):
     def search(self, space: SearchSpace) -> Search:
         outcomes: Outcomes = yield spread(space.pool, max(1, round(FIRST * space.most)), space.seed)
         while len(outcomes) < space.most:
-            timed = sorted((each for each in outcomes if best_us(each)), key=lambda each: best_us(each) or 0.0)
+            timed = fastest_first(outcomes)
             seen = [each.configuration for each in outcomes]
             steps = (unseen(space.neighbours(each.configuration), seen) for each in timed)
             batch = next((step for step in steps if step), unseen(space.pool, seen, 1))

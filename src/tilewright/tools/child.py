@@ -36,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _running: dict[int, Hashable] = {}
-"""Process group id of each running tool → the job for which it runs (see `doing`)."""
+"""Maps the process group id of each running tool to the job for which it runs (see `doing`)."""
 _thread = threading.local()
 _hung: dict[str, ToolFailed] = {}
 """Maps the path of a tool that did not end in time to the error. Such a tool is not run again."""
