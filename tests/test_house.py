@@ -45,7 +45,8 @@ LAYERS = """
     program
     specialists
     coordinate
-    report latencies testing
+    report latencies testing doctor
+    mcp
     cli
     __main__
 """

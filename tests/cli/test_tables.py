@@ -10,9 +10,9 @@ from rich.console import Console, Group, RenderableType
 
 from tilewright.cli import doctor
 from tilewright.cli.candidate_table import PREDICTED, by_time, candidate_table, inspected, microseconds
-from tilewright.cli.doctor import Probe
 from tilewright.cli.terminal_table import Column, TerminalTable
 from tilewright.cli.tune_table import tuned, workload_result
+from tilewright.doctor.probes import Probe
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.inspect import Inspected
 from tilewright.records import (

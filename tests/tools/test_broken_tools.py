@@ -15,9 +15,10 @@ import pytest
 from tests.optimize.kit import repository
 from tests.optimize.test_run import OPTIONS, STEEP
 
-from tilewright.cli import doctor, terminal
+from tilewright.cli import terminal
 from tilewright.cli.candidate_table import inspected
 from tilewright.compile.compile import Unit, compile_all
+from tilewright.doctor import probes as doctor
 from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.compare import Side, compare, compare_tile_ir

@@ -170,7 +170,7 @@ def test_the_first_compilers_start_before_what_they_do_not_need_is_loaded(tmp_pa
     heavy = {
         "rich", "pydantic", "libcst", "torch", "tilewright.ledger.file", "tilewright.worker.messages",
         "tilewright.race.protocol", "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter",
-        "tilewright.cli.doctor",
+        "tilewright.doctor.probes",
     }  # fmt: skip
     code = (
         "import importlib, os, sys\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.cli import doctor
-from tilewright.cli.doctor import Probe
+from tilewright.doctor import probes as doctor
+from tilewright.doctor.probes import Probe
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile import private as cutile_private
