@@ -25,8 +25,6 @@ Books = Annotated[
 Most = Annotated[int, typer.Option("--top", min=1, help="How many cases are shown.")]
 Listed = Annotated[bool, typer.Option("--list", help="List all cases.")]
 
-SECTIONS = ("Applies when", "Counter-signals", "Apply via", "Expected effect", "Accuracy risk", "Verify", "Rollback")
-
 
 def casebook(
     question: Question = None, book: Books = None, top: Most = 3, listed: Listed = False, as_json: AsJson = False
@@ -81,11 +79,10 @@ def _shown(match: Match) -> Iterator[str]:
     case = match.case
     yield f"{case.name}: {case.title}"
     yield f"  confidence {match.confidence}, {case.maturity}, {case.accuracy_risk}; {case.where}"
-    for name in SECTIONS:
-        if text := " ".join(case.section(name).split()):
-            yield f"  {name}: {text}"
+    for name, text in case.shown.items():
+        yield f"  {name}: {text}"
     for one in case.measured:
-        yield f"  Measured: {one.metric} {one.value:g}, {one.workload}, {one.gpu}, {one.date} ({one.run_ref})"
+        yield f"  Measured: {one}"
 
 
 def _rate(coverage: Coverage) -> str:

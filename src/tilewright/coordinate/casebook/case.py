@@ -37,6 +37,8 @@ SECTIONS = (
     "Applies when", "Counter-signals", "Mechanism", "Generalizes to", "Apply via", "Expected effect", "Accuracy risk",
     "Verify", "Rollback", "Prior art",
 )  # fmt: skip
+SHOWN = tuple(name for name in SECTIONS if name not in ("Mechanism", "Generalizes to", "Prior art"))
+"""The sections that an answer shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,9 @@ class Measurement:
     workload: str
     run_ref: str
     date: str
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:g}, {self.workload}, {self.gpu}, {self.date} ({self.run_ref})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +99,12 @@ class Precedent:
         """Returns the text of a section of the body; "" without this section."""
         found = re.search(rf"^## +{re.escape(name)}\s*\n(.*?)(?=^## |\Z)", self.body, re.MULTILINE | re.DOTALL)
         return found[1].strip() if found else ""
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Section → its text in one line, for the sections in `SHOWN` that have a text."""
+        texts = {name: " ".join(self.section(name).split()) for name in SHOWN}
+        return {name: text for name, text in texts.items() if text}
 
     def text(self) -> str:
         """Returns all text of the case for a search, including the fields."""
