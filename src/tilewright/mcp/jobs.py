@@ -91,7 +91,7 @@ class Jobs:
     def again(self, name: str) -> str:
         """Starts an ended job again, and returns the name of the new job. Raises RequestError if it still runs."""
         folder = self._named(name)
-        if _locked(folder):
+        if self.job(folder.name).state == "running":
             raise RequestError(f"{folder.name} still runs; job_wait waits for it, job_cancel ends it")
         request = read(folder / "request.json")
         return self.start(request["verb"], request["arguments"])

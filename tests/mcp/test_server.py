@@ -1,0 +1,139 @@
+"""The MCP server in memory: the tools as a client of either era sees them, errors in one line, and what calls cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+import anyio
+from mcp import Client
+from mcp.types import CallToolResult
+from tests.made_runs import tuned
+
+from tilewright.ledger.tunings import TuneLedger
+from tilewright.mcp import answers
+from tilewright.mcp.server import made
+
+ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
+ROOT = Path(__file__).parents[2]
+
+
+def within(work: Callable[[Client], Awaitable[Any]], mode: str = "auto") -> Any:
+    """What ``work`` returns, with a client of a new server."""
+
+    async def connected() -> Any:
+        async with Client(made(), mode=mode) as client:
+            return await work(client)
+
+    return anyio.run(connected)
+
+
+def called(tool: str, **arguments: Any) -> CallToolResult:
+    return within(lambda client: client.call_tool(tool, arguments))  # type: ignore[no-any-return]
+
+
+def refused(tool: str, **arguments: Any) -> str:
+    """The one line with which a call is refused."""
+    result = called(tool, **arguments)
+    assert result.is_error
+    (content,) = result.content
+    assert content.type == "text" and "\n" not in content.text
+    return content.text
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_tools_explain_themselves(mode: str) -> None:
+    async def listed(client: Client) -> Any:
+        assert client.protocol_version == ERAS[mode]
+        assert "job_wait" in str(client.instructions)
+        return (await client.list_tools()).tools
+
+    tools = {tool.name: tool for tool in within(listed, mode)}
+    assert set(tools) == {
+        "doctor", "inspect", "check", "tune", "optimize", "profile", "route", "plan", "report", "casebook",
+        "job_start", "job_wait", "job_cancel",
+    }  # fmt: skip
+    for tool in tools.values():
+        assert tool.description and "  " not in tool.description
+        assert tool.output_schema and tool.output_schema["type"] == "object" and tool.output_schema["properties"]
+        assert tool.annotations and tool.annotations.destructive_hint is not True
+        for name, schema in tool.input_schema["properties"].items():
+            assert schema.get("description"), (tool.name, name)
+    assert tools["tune"].input_schema["required"] == ["task"]
+
+
+def test_answers_are_typed_and_those_of_the_functions() -> None:
+    question = "Write a Triton kernel for fused SiLU-mul, then run it on Tile IR"
+    result = called("route", question=question)
+    assert result.structured_content == json.loads(result.content[0].text)  # type: ignore[union-attr]
+    assert result.structured_content["specialists"] == ["triton", "tileir"]
+    assert result.structured_content["why"] == answers.route(question).why
+    matches = called("casebook", question="attention by hand is slow", top=2).structured_content["matches"]  # type: ignore[index]
+    assert len(matches) == 2 and "Apply via" in matches[0]["sections"]
+
+
+def test_a_plan_has_its_items_and_its_command(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "attention_by_hand" / "train.py"
+    plan = called("plan", question=f"speed up {script}").structured_content
+    assert plan and plan["mode"] == "autopilot" and plan["run"].startswith("tilewright agent ")
+    assert any("attention" in item["text"] for item in plan["items"])
+    asked = called("plan", question="Write a TileIR kernel for fused SiLU-mul").structured_content
+    assert asked and (asked["mode"], asked["specialists"]) == ("new kernel", ["triton", "tileir"])
+
+
+def test_a_report_is_the_markdown_of_the_run() -> None:
+    with TuneLedger() as ledger:
+        name = tuned(ledger)
+    report = called("report").structured_content
+    assert report and report["run"] == name and report["patch"] is None
+    assert report["markdown"].startswith("# ")
+
+
+def test_wrong_calls_are_one_line_with_the_choices(tmp_path: Path) -> None:
+    assert "no argument 'workload'; known: task, workloads" in refused("tune", task="a.py", workload=["a"])
+    assert "unknown tool 'tun'" in refused("tun") and "did you mean 'tune'?" in refused("tun")
+    assert refused("tune", task="a.py", top="many").startswith("tune: top: Input should be a valid integer")
+    assert refused("check", task=str(tmp_path / "no.py")).startswith(f"no such file: {tmp_path / 'no.py'}")
+    assert "give traces, or a command" in refused("profile")
+    assert "[5, 2] is not" in refused("profile", command=["python", "a.py"], steps=[5, 2])
+    assert "unknown architecture 'sm_1'" in refused("route", question="make it fast", arch="sm_1")
+    assert "no performance question" in refused("plan", question="Write a haiku")
+    assert "no runs in" in refused("report")
+    assert "no job was started in" in refused("job_wait")
+
+
+def test_a_mistake_of_ours_shows_no_traceback_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "route", lambda *_: 1 / 0)
+    assert (
+        refused("route", question="x")
+        == "route failed by a mistake in Tilewright; the server's stderr has the traceback"
+    )
+
+
+@pytest.mark.parametrize("tool", ["route", "casebook"])
+def test_a_call_costs_at_most_50_ms_over_its_function(tool: str) -> None:
+    question, function = "my softmax kernel in Triton is slow", getattr(answers, tool)
+
+    async def through(client: Client) -> list[float]:
+        seconds = []
+        for _ in range(6):
+            began = time.perf_counter()
+            assert not (await client.call_tool(tool, {"question": question})).is_error
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    def alone() -> float:
+        began = time.perf_counter()
+        function(question)
+        return time.perf_counter() - began
+
+    alone()
+    assert median(within(through)[1:]) - median(alone() for _ in range(5)) < 0.05
