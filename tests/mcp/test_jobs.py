@@ -21,7 +21,7 @@ from tilewright.mcp.replies import CheckReply, Job, ProfileReply
 from tilewright.mcp.work import work
 
 ROOT = Path(__file__).parents[2]
-NORM, MATMUL = str(ROOT / "examples" / "rms_norm.py"), str(ROOT / "examples" / "matmul.py")
+NORM = str(ROOT / "examples" / "rms_norm.py")
 
 
 @pytest.fixture
@@ -76,23 +76,18 @@ def test_a_check_has_its_verdict(jobs: Jobs) -> None:
 
 
 def test_a_cancelled_job_ends_with_its_children_and_starts_again(jobs: Jobs) -> None:
-    name = jobs.start("tune", {"task": MATMUL, "arch": "sm_90", "workloads": ["4096"]})
+    name = jobs.start("tune", {"task": NORM, "arch": "sm_90", "workloads": ["odd"]})
     assert until(lambda: "compile" in jobs.job(name).progress)
     with pytest.raises(RequestError, match="still runs; job_wait waits"):
         jobs.again(name)
-    waiting = jobs.again(jobs_of_a_trace(jobs))
+    ended = jobs.start("profile", {"traces": ["gone.json"]})
+    assert jobs.cancel(ended).state == "cancelled"
+    waiting = jobs.again(ended)
     assert until(lambda: "waiting for the jobs before it" in jobs.job(waiting).progress)  # it would disturb the first
     assert jobs.cancel(name).state == "cancelled"
     assert finished(jobs, waiting).state == "failed"  # its turn came; the trace does not exist
     assert until(lambda: at_work() == [])
     assert jobs.cancel(name).state == "cancelled"  # and stays so
-
-
-def jobs_of_a_trace(jobs: Jobs) -> str:
-    """An ended job, of an earlier start."""
-    name = jobs.start("profile", {"traces": ["gone.json"]})
-    jobs.cancel(name)
-    return name
 
 
 def test_a_killed_job_is_lost_and_says_what_to_do(jobs: Jobs) -> None:

@@ -116,9 +116,10 @@ class Jobs:
     def cancel(self, name: str) -> Job:
         """Ends a job and its children, and returns its state. An ended job is left as it is."""
         folder = self._named(name)
-        if _locked(folder) and not _signalled(folder, signal.SIGTERM, TERM_SECONDS):
-            _signalled(folder, signal.SIGKILL, KILL_SECONDS)
-            if not (folder / "outcome.json").exists():
+        if _locked(folder):
+            if not _signalled(folder, signal.SIGTERM, TERM_SECONDS):
+                _signalled(folder, signal.SIGKILL, KILL_SECONDS)
+            if not (folder / "outcome.json").exists():  # killed, or ended before it could write
                 write(folder / "outcome.json", {"state": "cancelled", "ended": time.time()})
         return self.job(folder.name)
 
