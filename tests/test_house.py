@@ -54,6 +54,8 @@ LAYERS = """
 
 WORKER = "worker.process"
 """The process that touches the GPU: its modules import torch at their top, and nobody else imports them."""
+SERVER = "mcp"
+"""Its modules `server` and `tools` import the package mcp of an extra, which takes a second; nobody else imports it."""
 USERS_PROGRAM = "runtime"
 """Runs where the user's torch is, and imports it inside functions alone."""
 AT_THE_TOP = {"", "__main__", "errors", "records", "progress"}
@@ -153,9 +155,17 @@ def test_only_the_worker_imports_torch() -> None:
     assert not [m for m in modules() if room(m) != WORKER and WORKER in map(room, own_imports(m))]
 
 
+def test_only_the_server_imports_the_package_mcp() -> None:
+    packages = {module: {name.split(".")[0] for name in absolute_imports(module)} for module in modules()}
+    sdk = {module for module, names in packages.items() if names & {"mcp", "anyio", "uvicorn", "pydantic"}}
+    assert sdk == {"mcp.server", "mcp.tools"}
+    assert {module for module in modules() for name in own_imports(module) if name in sdk} <= {"cli.mcp", *sdk}
+
+
 def test_importing_tilewright_imports_neither_torch_nor_nvml() -> None:
     """Of every module but the worker's: so that `import tilewright` is quick, and a GPU is not needed."""
-    names = ["tilewright", *(f"tilewright.{m}" for m in modules() if m and room(m) not in (WORKER, "__main__"))]
+    alone = (WORKER, SERVER, "__main__")
+    names = ["tilewright", *(f"tilewright.{m}" for m in modules() if m and room(m) not in alone)]
     code = "import importlib, sys\n" + "".join(f"importlib.import_module({name!r})\n" for name in names)
     code += "print(*{'torch', 'pynvml', 'nvMatmulHeuristics'} & set(sys.modules))"
     paths = [str(SRC), *filter(None, [os.environ.get("PYTHONPATH")])]

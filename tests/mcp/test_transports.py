@@ -36,12 +36,11 @@ COMMAND = [sys.executable, "-m", "tilewright", "mcp"]
 def served(*options: str) -> Iterator[subprocess.Popen[str]]:
     """A server in a process of its own, which is killed at the end."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen([*COMMAND, *options], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with subprocess.Popen([*COMMAND, *options], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def asked(process: subprocess.Popen[str], method: str, **params: Any) -> dict[str, Any]:
@@ -131,8 +130,7 @@ def test_the_owner_of_a_connection_is_found(monkeypatch: pytest.MonkeyPatch, tmp
         ends = mine.getsockname(), listening.getsockname()
         assert peers.is_own(*ends)
         table = peers.SOCKETS.read_text().splitlines()
-        line = next(line for line in table if f":{ends[0][1]:04X} " in line.split(":", 1)[1][:16])
-        fields = line.split()
+        fields = next(line.split() for line in table if line.split()[1].endswith(f":{ends[0][1]:04X}"))
         fields[7] = "54321"
         (tmp_path / "tcp").write_text("\n".join([table[0], " ".join(fields)]))
         monkeypatch.setattr(peers, "SOCKETS", tmp_path / "tcp")
@@ -141,19 +139,27 @@ def test_the_owner_of_a_connection_is_found(monkeypatch: pytest.MonkeyPatch, tmp
         assert not peers.is_own(*ends)
 
 
-def test_a_port_that_is_taken_and_a_missing_package_are_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_taken_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert cli.main(["mcp", "--http", str(port)]) == 3
     assert capsys.readouterr().err.startswith(f"error: port {port} of 127.0.0.1 cannot be used: Address already in use")
-    monkeypatch.setitem(sys.modules, "mcp", None)
-    for name in ("tilewright.mcp.server", "tilewright.mcp.tools"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.delattr("tilewright.mcp.server", raising=False)
-    assert cli.main(["mcp"]) == 3
-    assert capsys.readouterr().err.startswith("error: the package mcp is missing; fix: pip install 'mcp>=2.3,<3'")
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [("", "the package mcp is missing"), ("FastMCP = None", "the package mcp does not fit (cannot import name")],
+)
+def test_without_the_package_or_with_its_first_version_the_fix_is_named(
+    installed: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mcp").mkdir()
+    (tmp_path / "mcp" / "__init__.py").write_text("" if installed else "raise ModuleNotFoundError(name='mcp')")
+    (tmp_path / "mcp" / "server.py").write_text(installed)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
+    done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 3 and done.stderr.startswith(f"error: {said}"), done.stderr
+    assert "fix: pip install 'mcp>=2.3,<3'" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_the_tools_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,7 @@ class TunedConfiguration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TunedWorkload:
+class WorkloadReply:
     """The result for one workload. ``shipped``: the configuration that the task ships today. ``candidates``: how many
     configurations have an outcome."""
 
@@ -132,7 +132,7 @@ class TuneReply:
     arch: str
     measured: bool
     note: str | None
-    workloads: tuple[TunedWorkload, ...]
+    workloads: tuple[WorkloadReply, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ class OptimizeReply:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotKernel:
+class KernelShare:
     """One kernel of a profile. ``share``: its share of the GPU's busy time, from 0 to 1."""
 
     name: str
@@ -180,7 +180,7 @@ class GpuFigures:
     gpu: str
     board: str
     figures: Mapping[str, float | None]
-    kernels: tuple[HotKernel, ...]
+    kernels: tuple[KernelShare, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

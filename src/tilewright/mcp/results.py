@@ -14,17 +14,17 @@ from tilewright.mcp.replies import (
     DoctorCheck,
     DoctorReply,
     GpuFigures,
-    HotKernel,
     InspectedRow,
     InspectReply,
+    KernelShare,
     LostTime,
     OptimizeReply,
     ProfileReply,
     TaskVerdict,
     TriedChange,
     TunedConfiguration,
-    TunedWorkload,
     TuneReply,
+    WorkloadReply,
     picked,
 )
 
@@ -62,11 +62,11 @@ def tuned(whole: Mapping[str, Any]) -> TuneReply:
     return picked(TuneReply, whole, gpu=machine["gpu"], arch=machine["arch"], workloads=workloads)
 
 
-def _tuned_workload(whole: Mapping[str, Any]) -> TunedWorkload:
+def _tuned_workload(whole: Mapping[str, Any]) -> WorkloadReply:
     found = whole["best"]
     interval = tuple(found["interval_us"]) if found and found["interval_us"] else None
     best = picked(TunedConfiguration, found, interval_us=interval) if found else None
-    return picked(TunedWorkload, whole, best=best, tied=tuple(whole["tied"]), candidates=len(whole["candidates"]))
+    return picked(WorkloadReply, whole, best=best, tied=tuple(whole["tied"]), candidates=len(whole["candidates"]))
 
 
 def optimized(whole: Mapping[str, Any], patch: str) -> OptimizeReply:
@@ -80,7 +80,7 @@ def profiled(found: Profile) -> ProfileReply:
             gpu=gpu.label, board=gpu.board,
             figures={f"{name} [{figure.unit}]" if figure.unit else name: figure.value
                      for name, figure in gpu.figures.items()},
-            kernels=tuple(picked(HotKernel, vars(row)) for row in gpu.kernels[:KERNELS]),
+            kernels=tuple(picked(KernelShare, vars(row)) for row in gpu.kernels[:KERNELS]),
         )
         for gpu in found.gpus
     )  # fmt: skip

@@ -115,6 +115,7 @@ def check(
     engine: str | None = None, seed: int | None = None, case: str | None = None, quick: bool = False,
     seconds: float | None = None,
 ) -> Done:  # fmt: skip
+    """Checks a task. The arguments are those of `tilewright check`; ``seconds`` None: its default."""
     from tilewright.hardware.architectures import architecture
     from tilewright.verify.cases import parse
     from tilewright.verify.check import check
