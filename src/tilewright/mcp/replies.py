@@ -218,26 +218,33 @@ REPLIES: Mapping[Verb, type[JobReply]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """A job: long work in a process of its own, which goes on if the client or the server ends.
+class JobStatus:
+    """The state of a job: long work in a process of its own, which goes on if the client or the server ends.
 
-    state: running; done (`result` is there); failed (`error` says why); cancelled; lost (its process was killed).
+    state: running; done (`job_wait` has the result); failed (`error` says why); cancelled; lost (its process was
+        killed).
     progress: the stage, and how much of it is done. best: the best result so far.
-    file: the whole result as JSON. log: what the job printed. next: what to do next.
+    log: the file with what the job printed. next: what to do next.
     """
 
     job: str
     verb: str
-    arguments: Mapping[str, Any]
     state: JobState
     seconds: float
     progress: str
     best: str
     error: str | None
-    result: JobReply | None
-    file: str | None
     log: str
     next: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(JobStatus):
+    """A job with its result. ``file``: the file with the whole result as JSON."""
+
+    arguments: Mapping[str, Any]
+    result: JobReply | None
+    file: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ eras of the protocol: those with a handshake (2024-11-05 to 2025-11-25) and thos
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,8 @@ from tilewright.mcp import peers
 from tilewright.mcp.tools import add_tools
 
 LOOPBACK = "127.0.0.1"
+LOG_LINE = "%(levelname)s: %(message)s"
+"""The form of messages on stderr. The SDK would draw tables."""
 INSTRUCTIONS = """\
 Tilewright makes GPU tile kernels (cuTile, Triton) fast, and proves it: every change is verified against a float64 \
 reference and measured, then kept or reverted. Start with `route` if you have a question, with `inspect` or `check` if \
@@ -81,6 +84,7 @@ def made() -> Server:
 
 def serve_stdio() -> None:
     """Serves one client by stdin and stdout, until the client closes them."""
+    logging.basicConfig(format=LOG_LINE)
     anyio.run(made().run_stdio_async)
 
 
@@ -88,9 +92,11 @@ def serve_http(port: int) -> None:
     """Serves clients of this machine by streamable HTTP, until a signal ends the process.
 
     Only processes of the same user are answered: a tool runs task files, so it may do all that the user may.
+
     port: the TCP port; 0 takes a free one. A line on stderr names the address.
     Raises MachineError if the port is taken.
     """
+    logging.basicConfig(format=LOG_LINE)
     app = made().streamable_http_app(host=LOOPBACK)
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -23,7 +23,17 @@ from pydantic import Field
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.mcp import answers
 from tilewright.mcp.jobs import LATEST, Jobs
-from tilewright.mcp.replies import CasebookReply, DoctorReply, Job, PlanReply, ReportReply, RouteReply, Verb
+from tilewright.mcp.replies import (
+    CasebookReply,
+    DoctorReply,
+    Job,
+    JobStatus,
+    PlanReply,
+    ReportReply,
+    RouteReply,
+    Verb,
+    picked,
+)
 from tilewright.task.loading import file_named
 
 WAIT_SECONDS = 45
@@ -132,7 +142,7 @@ def check(
     case: Annotated[str | None, Field(description="Only this case, as a failing check prints it.")] = None,
     quick: Annotated[bool, Field(description="Only reduced workloads with small integers.")] = False,
     seconds: Annotated[float | None, Field(gt=0, description="After it, no further case starts. Default: 120.")] = None,
-) -> Job:  # fmt: skip
+) -> JobStatus:  # fmt: skip
     """Starts a check whether a kernel is correct, against a float64 reference, on hostile shapes, data and memory. On a
     GPU, or on an interpreter without one. Verdicts: correct, correct on reduced shapes, unverified, incorrect."""
     return _started("check", _given(locals()))
@@ -145,7 +155,7 @@ def tune(
     seconds: Annotated[float | None, Field(gt=0, description="Time limit of the run. Default: none.")] = None,
     candidates: Annotated[int | None, Field(ge=1, description="The most configurations to compile.")] = None,
     l2: L2 = "cold", launch: Launch = "graph", seed: Seed = None, fresh: Fresh = False,
-) -> Job:  # fmt: skip
+) -> JobStatus:  # fmt: skip
     """Starts a search for the best configuration of a kernel for each workload. With a GPU the candidates are verified
     and raced; without one times are predicted. An interrupted run resumes if the same tool is called again."""
     return _started("tune", _given(locals()))
@@ -160,7 +170,7 @@ def optimize(
     changes: Annotated[Sequence[str], Field(description="Your own patches or rewritten files, tried first.")] = (),
     only: Annotated[Sequence[str], Field(description="Only these entries of the playbook.")] = (),
     l2: L2 = "cold", launch: Launch = "graph", seed: Seed = None, fresh: Fresh = False,
-) -> Job:  # fmt: skip
+) -> JobStatus:  # fmt: skip
     """Starts the optimisation of a kernel's source: one change at a time, verified, measured, kept or reverted. Works
     on a branch of its own; the user's files do not change. The result is a patch. `changes` takes your own."""
     return _started("optimize", _given(locals()))
@@ -172,7 +182,7 @@ def profile(
     steps: Annotated[Sequence[int], Field(max_length=2, description="Only the steps [first, end).")] = (),
     seconds: Annotated[float, Field(ge=0, description="Seconds to trace at most; 0: no limit.")] = 60.0,
     counters: Annotated[bool, Field(description="Then run it again under Nsight Compute.")] = False,
-) -> Job:
+) -> JobStatus:
     """Starts a profile of a whole program: compute, exposed communication and copies, idle time and its cause, hot
     kernels, and advice. Reads traces without a GPU, or runs a program on one."""
     if bool(traces) == bool(command):
@@ -185,11 +195,11 @@ def profile(
 # Jobs ---------------------------------------------------------------------------------------------
 
 
-def job_start(job: JobName) -> Job:
+def job_start(job: JobName) -> JobStatus:
     """Starts an ended job again with the same arguments, for example after it was cancelled or its machine restarted.
     What its run in the ledger has finished is not repeated."""
     jobs = Jobs()
-    return jobs.job(jobs.again(job))
+    return _status(jobs.job(jobs.again(job)))
 
 
 async def job_wait(
@@ -201,9 +211,9 @@ async def job_wait(
     return await _waited(Jobs(), job, seconds, context)
 
 
-def job_cancel(job: JobName) -> Job:
+def job_cancel(job: JobName) -> JobStatus:
     """Ends a job and all its child processes. What its run in the ledger has finished is kept."""
-    return Jobs().cancel(job)
+    return _status(Jobs().cancel(job))
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -211,10 +221,14 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "context"}
 
 
-def _started(verb: Verb, arguments: dict[str, Any]) -> Job:
+def _started(verb: Verb, arguments: dict[str, Any]) -> JobStatus:
     _refuse_missing(arguments)
     jobs = Jobs()
-    return jobs.job(jobs.start(verb, arguments))
+    return _status(jobs.job(jobs.start(verb, arguments)))
+
+
+def _status(job: Job) -> JobStatus:
+    return picked(JobStatus, vars(job))
 
 
 def _refuse_missing(arguments: dict[str, Any]) -> None:
