@@ -77,6 +77,8 @@ def test_hosts_of_other_versions_are_answered_and_the_start_is_quick() -> None:
         assert initialized(process, "2024-11-05")["result"]["protocolVersion"] == "2024-11-05"
         assert initialized(process, "2099-01-01")["result"]["protocolVersion"] == "2025-11-25"
         assert asked(process, "tools/call", name="route", arguments={"question": "x"})["result"]["isError"] is False
+        process.terminate()  # while the host's end of stdin is open
+        assert until(lambda: process.poll() is not None) and process.returncode == 143
     assert time.process_time() + sum(os.times()[2:4]) - began < 3
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tilewright.cli import terminal
+from tilewright.cli.exit_codes import INTERRUPTED, error
 from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import MachineError
 
@@ -34,12 +38,17 @@ def mcp(http: Port = None, job: JobFolder = None, as_json: AsJson = False) -> No
         return
     try:
         from tilewright.mcp import server
-    except ImportError as error:
-        found = f"the package mcp does not fit ({error})" if error.name != "mcp" else "the package mcp is missing"
+    except ImportError as missing:
+        found = f"the package mcp does not fit ({missing})" if missing.name != "mcp" else "the package mcp is missing"
         raise MachineError(f"{found}; fix: {INSTALL}") from None
     if as_json:
         print_json(server.described())
     elif http is None:
-        server.serve_stdio()
+        if sys.stdin.isatty():
+            terminal.note("an agent starts this command and speaks to it by stdin; Ctrl-C ends it")
+        try:
+            server.serve_stdio()
+        except KeyboardInterrupt as signalled:  # a thread still reads stdin, and Python would wait for it
+            os._exit(error(str(signalled), getattr(signalled, "code", INTERRUPTED), as_json))
     else:
         server.serve_http(http)
