@@ -2,12 +2,13 @@
 # make test       set up, then run the tests that need no GPU
 # make test-gpu   the tests that need one
 # make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
+# make test-hosts the MCP server and the plugin with Claude Code, Codex, Gemini CLI and MCP's own tools (npm, 1.2 GB)
 # make check      lint, format, types, import direction, documents
 #
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo check test test-gpu test-versions
+.PHONY: setup demo check test test-gpu test-hosts test-versions
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -48,6 +49,15 @@ test: setup
 
 test-gpu: setup
 	$(PY) -m pytest -m gpu
+
+# None of the tools needs a key. Node comes from npm, because MCP Inspector needs 22.19 or newer.
+HOSTS := $(CURDIR)/.venv/hosts
+HOST_PACKAGES := node@22 @modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/conformance@0.1.16 \
+	@anthropic-ai/claude-code@2.1.331 @openai/codex@0.169.0 @google/gemini-cli@0.61.0
+test-hosts: setup
+	@npm --version >/dev/null || { echo 'no npm on PATH: install Node.js' >&2; exit 1; }
+	npm install --prefix $(HOSTS) --no-fund --no-audit --silent $(HOST_PACKAGES)
+	PATH=$(HOSTS)/node_modules/.bin:$$PATH $(PY) bench/agent_hosts.py
 
 # A second environment: its own packages come first, all others are those of the first environment.
 VERSIONS := $(CURDIR)/.venv/versions

@@ -26,11 +26,12 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "plugins").rglob("*.md")),
 )
 
 MADE_LATER = {
     ".tilewright/", "ledger.db", "results.db", "results.db.imported",
-    "perf_results.md", "perf_predicted.md", "runs/", "attention_task.py",
+    "perf_results.md", "perf_predicted.md", "runs/", "jobs/", "attention_task.py",
     "attention_triton.py", "doubled_task.py",
     "silu.py", "my_kernel.py", "refs/tilewright/", "train.py", "analysis.txt",
 }  # fmt: skip
