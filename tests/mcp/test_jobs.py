@@ -83,7 +83,7 @@ def test_a_cancelled_job_ends_with_its_children_and_starts_again(jobs: Jobs) -> 
     ended = jobs.start("profile", {"traces": ["gone.json"]})
     assert jobs.cancel(ended).state == "cancelled"
     waiting = jobs.again(ended)
-    assert until(lambda: "waiting for the jobs before it" in jobs.job(waiting).progress)  # it would disturb the first
+    assert until(lambda: "waiting for other jobs" in jobs.job(waiting).progress)  # it would disturb the first
     assert jobs.cancel(name).state == "cancelled"
     assert finished(jobs, waiting).state == "failed"  # its turn came; the trace does not exist
     assert until(lambda: at_work() == [])

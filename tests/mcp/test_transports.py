@@ -102,7 +102,7 @@ def test_a_client_that_dies_ends_what_it_waited_for_and_no_job() -> None:
     assert until(lambda: at_work() == [])
 
 
-def test_http_serves_both_eras_and_only_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_http_serves_both_eras() -> None:
     with served("--http", "0") as process:
         assert process.stderr
         address = process.stderr.readline().split()[2].rstrip(";")

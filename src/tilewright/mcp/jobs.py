@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -142,10 +142,17 @@ def write(file: Path, data: object) -> None:
 
 
 @contextmanager
-def turn(folder: Path) -> Iterator[None]:
-    """Waits until no other job of the same folder is in such a block: jobs that measure would disturb each other."""
+def turn(folder: Path, waiting: Callable[[], object]) -> Iterator[None]:
+    """Waits until no other job of the same folder is in such a block: jobs that measure would disturb each other.
+
+    waiting: called if there is another one.
+    """
     with (folder.parent / ".turn").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -1,4 +1,4 @@
-"""The typed results of the tools. Times are in microseconds (µs), and a measured time is never beside a predicted one.
+"""The typed results of the tools. Times are in microseconds (µs); measured and predicted times are different fields.
 
 A reply is short, because an agent reads all of it. The file `Job.file` holds the whole result of a job. Many fields
 have the names that the command prints with ``--json``.
@@ -111,14 +111,14 @@ class TunedConfiguration:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadReply:
-    """The result for one workload. ``shipped``: the configuration that the task ships today. ``candidates``: how many
-    configurations have an outcome."""
+    """The result for one workload. ``shipped``: the configuration that the task ships today; null if it has no outcome.
+    ``candidates``: how many configurations have an outcome."""
 
     workload: str
     best: TunedConfiguration | None
     reason: str
     tied: tuple[Mapping[str, Value], ...]
-    shipped: Mapping[str, Value]
+    shipped: TunedConfiguration | None
     candidates: int
 
 

@@ -63,10 +63,18 @@ def tuned(whole: Mapping[str, Any]) -> TuneReply:
 
 
 def _tuned_workload(whole: Mapping[str, Any]) -> WorkloadReply:
-    found = whole["best"]
-    interval = tuple(found["interval_us"]) if found and found["interval_us"] else None
-    best = picked(TunedConfiguration, found, interval_us=interval) if found else None
-    return picked(WorkloadReply, whole, best=best, tied=tuple(whole["tied"]), candidates=len(whole["candidates"]))
+    shipped = next((each for each in whole["candidates"] if each["config"] == whole["shipped"]), None)
+    return picked(
+        WorkloadReply, whole, best=_configuration(whole["best"]), shipped=_configuration(shipped),
+        tied=tuple(whole["tied"]), candidates=len(whole["candidates"]),
+    )  # fmt: skip
+
+
+def _configuration(found: Mapping[str, Any] | None) -> TunedConfiguration | None:
+    if found is None:
+        return None
+    interval = found["interval_us"]
+    return picked(TunedConfiguration, found, interval_us=tuple(interval) if interval else None)
 
 
 def optimized(whole: Mapping[str, Any], patch: str) -> OptimizeReply:

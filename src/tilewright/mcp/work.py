@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -53,9 +54,7 @@ def work(folder: Path) -> None:
     shown = ProgressFile(folder / "progress.json")
     outcome: dict[str, Encodable]
     try:
-        if verb in MEASURES:
-            shown("waiting for the jobs before it", 0, None)
-        with turn(folder) if verb in MEASURES else nullcontext():
+        with turn(folder, partial(shown, "waiting for other jobs", 0, None)) if verb in MEASURES else nullcontext():
             whole, reply = VERBS[verb](shown, **request["arguments"])
         write(folder / "result.json", to_json(whole))
         outcome = {"state": "done", "reply": to_json(reply)}
