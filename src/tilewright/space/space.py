@@ -298,8 +298,7 @@ class Space:
         return tuple(dict.fromkeys(c for c in near if c != centre and self.allows(c, arch, dims) is None))
 
     def knobs_of(self, values: Mapping[str, Value]) -> tuple[str, ...]:
-        """Returns the knobs of a configuration that has these values: all knobs. A `union.SpaceUnion` has several
-        kinds of configurations."""
+        """Returns the knobs of a configuration with these values; all knobs, except in a `union.SpaceUnion`."""
         return self.knobs
 
     def known_values(self, name: str) -> tuple[Value, ...]:
