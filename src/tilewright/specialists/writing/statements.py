@@ -150,7 +150,7 @@ class Statements(ABC):
         kept: list[str] = []
         for line in reversed(self.lines):
             name = line.split(" = ")[0].strip()
-            if name in ("columns", "inside") and not _read_next(name, kept[::-1]):
+            if name in ("rows", "columns", "inside") and not _read_next(name, kept[::-1]):
                 continue
             kept.append(line)
         return "\n".join(kept[::-1]) + "\n"

@@ -47,7 +47,7 @@ tilewright tune {file}      the best configuration for each workload; predicted 
 
 {kernels}
 
-def launch({parameters}, config):
+def launch({parameters}, {given}):
 {launch}
 
 {reference}
@@ -98,6 +98,7 @@ def text_of(
     return FILE.format(
         about=fill(" ".join((about, *(f"Note: {note}." for note in computation.notes))), 116), file=file,
         imports=imports, kernels=written.kernels, parameters=parameters, launch=written.launch,
+        given="config, hardware" if "hardware." in written.launch else "config",
         reference=reference.text, name=name, call=reference.call, dims=", ".join(names),
         tensors="\n".join(f"        {_tensor(each, each.name in outputs, _limits(form))}" for each in tensors),
         flops=_flops(form), promises="".join(promises), space=written.space,
@@ -174,7 +175,7 @@ def _workloads(form: KernelForm, names: list[str], given: Mapping[str, int]) -> 
     large: tuple[int, ...]
     odd: tuple[int, ...]
     if form.name == "product of matrices":
-        large, odd = PRODUCT, (1000, 520, 3000)
+        large, odd = PRODUCT, (1000, 519, 3001)
     elif rank == 1:
         large, odd = (ONE_AXIS,), (100_003,)
     else:
