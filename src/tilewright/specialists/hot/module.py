@@ -67,15 +67,16 @@ MAKE = {
 CALLS = {
     "tw.Launch(": "_launched(",
     "tw.descriptor(": "TensorDescriptor.from_tensor(",
-    "hardware.sms": "_multiprocessors()",
+    "hardware.sms": "_gpu().multi_processor_count",
+    "hardware.sm ": "10 * _gpu().major ",
 }
 """What a launch of a task calls, and what the module calls instead."""
 DESCRIPTOR = "from triton.tools.tensor_descriptor import TensorDescriptor"
-MULTIPROCESSORS = """
+GPU = """
 
 
-def _multiprocessors():
-    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count"""
+def _gpu():
+    return torch.cuda.get_device_properties(torch.cuda.current_device())"""
 HINTS = {
     "triton": ("num_warps", "num_stages", "num_ctas", "maxnreg"),
     "cutile": ("occupancy", "num_ctas", "num_worker_warps"),
@@ -114,7 +115,7 @@ def module_text(task: WrittenTask, reference: HotReference, language: str, shipp
         shapes=indent(_shape_tests(reference.shapes, sizes), "    "), sizes=indent("\n".join(sizes.values()), "    "),
         outputs=indent("\n".join(_empty(each, first) for each in outputs), "    "),
         launched=", ".join([*named, *needed]), results=", ".join(each.name for each in outputs), launch=launch,
-        make=MAKE[language].format(options=options) + (MULTIPROCESSORS if "_multiprocessors()" in launch else ""),
+        make=MAKE[language].format(options=options) + (GPU if "_gpu()" in launch else ""),
     )  # fmt: skip
 
 

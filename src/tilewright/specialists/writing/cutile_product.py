@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.specialists.writing.cutile import CuTileStatements, helpers_of, imports_of, taken
-from tilewright.specialists.writing.expression import Expression, Operand
+from tilewright.specialists.writing.expression import Operand
 from tilewright.specialists.writing.forms import KernelForm, Product
 from tilewright.specialists.writing.product_space import CUTILE, CUTILE_FLOAT32
 from tilewright.specialists.writing.task_file import KernelText
@@ -36,23 +36,13 @@ LAUNCH = """    tiles = -(-{M} // config.TILE_{M}) * -(-{N} // config.TILE_{N})
 """
 
 
-class ProductStatements(CuTileStatements):
-    """The body of a product, in the loop over a block's tiles."""
-
-    def store(self, operand: Operand, value: Expression) -> None:
-        if value not in self.bound:
-            self.assigned(value, self.text(value), f"{operand.name}_tile")
-        index, _ = self.place(operand)
-        self.add(f"ct.store({operand.name}, {index}, {self.bound[value]}.astype({operand.name}.dtype), allow_tma=TMA)")
-
-
 def write_product(form: KernelForm, name: str, product: Product) -> KernelText:
     """Generates the kernel, its launch and its space."""
     names = dict(zip("MNK", (*form.axes, product.inner), strict=True))
     tensors = ", ".join(each.name for each in (*form.computation.inputs, *(out for out, _ in form.computation.outputs)))
     used = ["total", "left", "right", "tile", "within", "first", "height", "LATENCY", "TMA"]
-    body = ProductStatements(form, [*taken(form), *used])
-    body.bound[product.expression], body.indent = "total", "        "
+    body = CuTileStatements(form, [*taken(form), *used])
+    body.bound[product.expression], body.indent, body.store_options = "total", "        ", ", allow_tma=TMA"
     body.lines = [HEAD.format(
         name=name, tensors=tensors, right=product.right.name, rows=body.extent(form.axes[0]),
         columns=body.extent(form.axes[1]), inner=body.extent(product.inner),

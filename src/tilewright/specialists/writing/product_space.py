@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from tilewright.records import Value
+from tilewright.specialists.writing.task_file import literal
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,19 @@ class ProductCandidates:
         knobs = (*constants, *self.hints)
         columns = (dict.fromkeys(column) for column in zip(*self.rows, strict=True))
         listed = {knob: tuple(column) for knob, column in zip(knobs, columns, strict=True)}
-        rows = "\n".join(f"                {_literal(row)}," for row in self.rows)
+        rows = "\n".join(f"                {literal(row)}," for row in self.rows)
         return "\n".join((
             _dictionary("constants", {each: listed[each] for each in constants}),
             _dictionary("hints", {each: listed[each] for each in self.hints}),
             _dictionary("shipped", dict(zip(knobs, self.rows[0], strict=True))),
             "        only=[",
-            "            dict(zip((", _filled(map(_literal, knobs), 16), "            ), row)) for row in (",
+            "            dict(zip((", _filled(map(literal, knobs), 16), "            ), row)) for row in (",
             rows, "            )", "        ],",
         ))  # fmt: skip
 
 
 def _dictionary(name: str, entries: Mapping[str, object]) -> str:
-    text = _filled((f"{_literal(key)}: {_literal(value)}" for key, value in entries.items()), 12)
+    text = _filled((f"{literal(key)}: {literal(value)}" for key, value in entries.items()), 12)
     return f"        {name}={{\n{text}\n        }},"
 
 
@@ -55,10 +56,6 @@ def _filled(entries: Iterable[str], indent: int) -> str:
     return fill(fixed, 116, initial_indent=" " * indent, subsequent_indent=" " * indent).replace("\xa0", " ")
 
 
-def _literal(value: object) -> str:
-    return repr(value).replace("'", '"')
-
-
 TILES = ("TILE_{M}", "TILE_{N}", "TILE_{K}", "GROUP_{M}")
 _CUTILE = ((*TILES, "LATENCY", "BLOCKS_PER_SM"), ("occupancy", "num_ctas", "num_worker_warps"))
 _TRITON = ((*TILES, "BLOCKS_PER_SM"), ("route", "num_warps", "num_stages", "occupancy", "num_ctas", "num_worker_warps"))
@@ -66,10 +63,10 @@ _TRITON = ((*TILES, "BLOCKS_PER_SM"), ("route", "num_warps", "num_stages", "occu
 CUTILE = ProductCandidates(*_CUTILE, rows=(
     (128, 256, 64, 16, 6, 1, None, None, 8),
     (128, 256, 64, 4, 6, 1, None, None, 8),
-    (128, 256, 64, 8, 8, 1, None, None, 8),
+    (128, 256, 64, 8, 7, 1, None, None, 8),
     (128, 256, 64, 8, 4, 1, None, None, 8),
     (256, 256, 64, 8, 4, 1, None, 2, 8),
-    (256, 256, 64, 4, 8, 1, None, 2, 8),
+    (256, 256, 64, 4, 6, 1, None, 2, 8),
     (128, 256, 32, 8, 8, 1, None, None, 8),
     (256, 128, 64, 8, 6, 1, None, None, 8),
     (128, 128, 64, 8, 6, 1, None, None, None),
@@ -100,7 +97,8 @@ TRITON = ProductCandidates(*_TRITON, rows=(
     (128, 256, 64, 8, 1, "tileir", None, 7, None, None, 8),
     (256, 128, 64, 8, 1, "tileir", None, 6, None, None, 8),
     (128, 256, 32, 8, 1, "tileir", None, 8, None, None, 8),
-    (128, 128, 64, 8, 1, "tileir", None, 6, None, None, None),
+    (128, 128, 64, 8, 1, "tileir", None, 6, None, None, 8),
+    (128, 128, 64, 8, 1, "tileir", None, None, None, None, None),
     (64, 128, 64, 8, 2, "tileir", None, 4, 2, None, None),
     (64, 64, 64, 8, 2, "tileir", None, 4, 2, None, None),
     (128, 256, 64, 4, 1, "ptx", 8, 3, None, None, None),

@@ -4,10 +4,11 @@ workloads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
+from tilewright.records import Value
 from tilewright.specialists.writing.expression import FLOATS, Operand, Shape, below
 from tilewright.specialists.writing.forms import KernelForm
 
@@ -75,6 +76,21 @@ ONE_AXIS = 1 << 24
 LONG_ROWS = 100_003
 """Number of columns of the workload whose rows do not fit into one tile."""
 PRODUCT = (4096, 4096, 4096)
+
+
+def literal(value: object) -> str:
+    """Returns a value as a task file spells it."""
+    return repr(value).replace("'", '"')
+
+
+def space_text(
+    constants: Mapping[str, tuple[Value, ...]], hints: Mapping[str, tuple[Value, ...]], where: Sequence[str] = ()
+) -> str:
+    """Returns the arguments of a space that ships the first value of each knob. ``where``: the constraints' text."""
+    shipped = {name: values[0] for name, values in {**constants, **hints}.items()}
+    parts = [f"constants={literal(constants)},", f"hints={literal(hints)},", f"shipped={literal(shipped)},"]
+    parts += ["where=[", *(f"    {each}," for each in where), "],"] if where else []
+    return "\n".join(f"        {part}" for part in parts)
 
 
 def text_of(

@@ -49,8 +49,9 @@ LAUNCH = """    tiles = triton.cdiv({M}, config.TILE_{M}) * triton.cdiv({N}, con
     grid = (min(tiles, hardware.sms * config.BLOCKS_PER_SM // (config.num_ctas or 1)),)
     sizes = ({M}, {N}, {K}, config.TILE_{M}, config.TILE_{N}, config.TILE_{K}, config.GROUP_{M})
 """
-IF_UNALIGNED = """    if {unaligned}:  # a descriptor needs rows of a multiple of 16 bytes
-        return tw.Launch({name}_unaligned, grid, ({tensors}, *sizes))
+IF_POINTERS = """    before_tma = config.route == "ptx" and hardware.sm < 90  # Triton's descriptors are slow there
+    if before_tma or {unaligned}:  # a descriptor needs rows of a multiple of 16 bytes
+        return tw.Launch({name}_by_pointers, grid, ({tensors}, *sizes))
 """
 RETURN = """    return tw.Launch({name}, grid, ({arguments}, *sizes))
 """
@@ -68,11 +69,9 @@ class EpilogueStatements(TritonStatements):
         return super().load(tensor)
 
     def store(self, operand: Operand, value: Expression) -> None:
-        name = operand.name
-        if value not in self.bound:
-            self.assigned(value, self.text(value), name)
+        name, text = operand.name, self.stored(value, operand.name)
         if name in self.described:
-            self.add(f"{name}_desc.store([row, column], {self.bound[value]}.to({name}_desc.dtype))")
+            self.add(f"{name}_desc.store([row, column], {text}.to({name}_desc.dtype))")
         else:
             super().store(operand, value)
 
@@ -98,8 +97,8 @@ def write_product(form: KernelForm, name: str, product: Product) -> KernelText:
         text = _kernel(form, name, product, ())
         launch += RETURN.format(name=name, arguments=", ".join(each.name for each in tensors))
         return KernelText(imports_of(text), text, launch, TRITON_FLOAT32.space(names))
-    text = f"{_kernel(form, name, product, described)}\n\n{_kernel(form, f'{name}_unaligned', product, ())}"
-    launch += IF_UNALIGNED.format(
+    text = f"{_kernel(form, name, product, described)}\n\n{_kernel(form, f'{name}_by_pointers', product, ())}"
+    launch += IF_POINTERS.format(
         name=name, tensors=", ".join(each.name for each in tensors),
         unaligned=" or ".join(f"{axis} % 8" for axis in dict.fromkeys(str(each.shape[1]) for each in described)),
     )  # fmt: skip
