@@ -64,9 +64,11 @@ class EpilogueStatements(TritonStatements):
     """The tensors that the kernel gets as descriptors."""
 
     def load(self, tensor: Expression) -> str:
-        if tensor.value in self.described:
-            return f"{tensor.value}_desc.load([row, column]).to(tl.float32)"
-        return super().load(tensor)
+        if tensor.value not in self.described:
+            return super().load(tensor)
+        is_row = len(tensor.shape) == 1
+        tile = "load([column]).to(tl.float32)[None, :]" if is_row else "load([row, column]).to(tl.float32)"
+        return f"{tensor.value}_desc.{tile}"
 
     def store(self, operand: Operand, value: Expression) -> None:
         name, text = operand.name, self.stored(value, operand.name)
@@ -100,7 +102,7 @@ def write_product(form: KernelForm, name: str, product: Product) -> KernelText:
     text = f"{_kernel(form, name, product, described)}\n\n{_kernel(form, f'{name}_by_pointers', product, ())}"
     launch += IF_POINTERS.format(
         name=name, tensors=", ".join(each.name for each in tensors),
-        unaligned=" or ".join(f"{axis} % 8" for axis in dict.fromkeys(str(each.shape[1]) for each in described)),
+        unaligned=" or ".join(f"{axis} % 8" for axis in dict.fromkeys(str(each.shape[-1]) for each in described)),
     )  # fmt: skip
     for each in described:
         tile = ", ".join(f"config.TILE_{axis}" for axis in each.shape)
@@ -115,14 +117,16 @@ def _tensors(form: KernelForm) -> list[Operand]:
 
 
 def _described(form: KernelForm, product: Product) -> tuple[Operand, ...]:
-    """Returns the tensors that the kernel gets as descriptors: matrices of elements of two bytes.
+    """Returns the tensors that the kernel gets as descriptors: matrices and rows of elements of two bytes.
 
     Tiles of wider elements would need too much shared memory.
     """
     if product.left.dtype == "float32":
         return ()
-    matrices = [product.left, product.right, *(each for each in _tensors(form) if each.shape == form.axes)]
-    return tuple(dict.fromkeys(each for each in matrices if each.dtype in ("bfloat16", "float16")))
+    wide = [each for each in _tensors(form) if each.shape in (form.axes, form.axes[1:])]
+    return tuple(
+        dict.fromkeys(each for each in (product.left, product.right, *wide) if each.dtype in ("bfloat16", "float16"))
+    )
 
 
 def _kernel(form: KernelForm, name: str, product: Product, described: Sequence[Operand]) -> str:
