@@ -1,4 +1,4 @@
-"""The part of `bench/written_against_eager.py` that needs no GPU: the order, the tasks, and when its file is written."""
+"""The part of `bench/written_against_eager.py` that needs no GPU: the order, the tasks, when its file is written."""
 
 from __future__ import annotations
 
