@@ -3,6 +3,7 @@ program's runs would say is scripted, so that no test depends on the speed of a 
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from tilewright.ledger.records import Risk
 from tilewright.optimize.versions.journal import Journal
 from tilewright.profile.figures import Profile
 from tilewright.program.findings.base import RunFinding
-from tilewright.program.trial import ChangeTrial, Texts
+from tilewright.program.trial import ChangeTrial, Needed, Texts
 from tilewright.race.interval import Interval
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.profiling import Profiling
@@ -89,8 +90,9 @@ class ScriptedJudge:
     profiles: list[Profile] = field(default_factory=list)
     found: list[RunFinding] = field(default_factory=list)
     fails: TilewrightError | None = None
+    needs: Needed = Needed(0.0, 0.0)
 
-    def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
+    def baseline(self, original: Texts, incumbent: Texts, record: bool) -> AgentMeasurement:
         self.before_each("baseline")
         self.seen.append(("baseline", dict(original)))
         return measurement("baseline", step=20.0)
@@ -103,7 +105,12 @@ class ScriptedJudge:
             raise self.fails
         return tuple(self.found)
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
+    def needed(self) -> Needed:
+        return self.needs
+
+    def judge(
+        self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float, most: float = math.inf
+    ) -> ChangeTrial:
         self.before_each(change.name)
         self.seen.append((change.name, dict(incumbent)))
         self.asked.append(asked)
@@ -117,7 +124,9 @@ class ScriptedJudge:
         return ChangeTrial(kept=kept, failed_at="" if kept else "validate", why="" if kept else "applied but no gain",
                      reason=f"{ratio} of the time", run=run, outputs=outputs, race=race)  # fmt: skip
 
-    def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
+    def effect(
+        self, original: Texts, final: Texts, changes: tuple[AgentChange, ...], seconds: float = math.inf
+    ) -> tuple[AgentMeasurement, ...]:
         self.before_each("effect")
         self.seen.append(("effect", dict(original)))
         values = {"step before, µs": 20.0, "step after, µs": 20.0 * self.effect_ratio.centre}

@@ -55,7 +55,7 @@ def trials(script: Path) -> Iterator[ProgramTrials]:
 
     command = ProgramCommand.of("train.py", script.parent)
     trials = ProgramTrials(command, steps=4, run_seconds=120.0, race_seconds=0.0, progress=progress)
-    baseline = trials.baseline({}, {})
+    baseline = trials.baseline({}, {}, record=False)
     assert (baseline.kind, baseline.device) == ("baseline", "this CPU")
     assert baseline.values["steps"] == 4
     assert baseline.values["median step, µs"] > 0.0
@@ -123,7 +123,7 @@ def test_a_kept_change_whose_edit_was_refused_is_not_counted(
     trials: ProgramTrials, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faster = ProgramRace(Interval(0.5, 0.6, 0.7, 0.95, 6), 2.0, 1.0, {}, 6, "faster", "")
-    monkeypatch.setattr(trials, "_race", lambda *_: faster)
+    monkeypatch.setattr(trials, "_race", lambda *_, **__: faster)
     changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros$")
     first = trials.judge(changed, {}, asked=True, seconds=0.0)
     again = trials.judge(changed, {}, asked=True, seconds=0.0)
@@ -147,5 +147,5 @@ def test_a_program_that_cannot_be_measured_is_one_line(
         pytest.skip("there is a GPU here")
     (tmp_path / "train.py").write_text(text)
     with pytest.raises(error, match=message) as raised:
-        ProgramTrials(ProgramCommand.of("train.py", tmp_path), steps=2).baseline({}, {})
+        ProgramTrials(ProgramCommand.of("train.py", tmp_path), steps=2).baseline({}, {}, record=False)
     assert "\n" not in str(raised.value)

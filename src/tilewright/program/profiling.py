@@ -11,12 +11,15 @@ from tilewright.program.copies import ProgramCopy
 from tilewright.program.places import located
 from tilewright.runtime.started import SECONDS, STEPS, recorded, trace_folder, traced
 
+TIMED = 20
+"""The number of steps after the trace, whose times show how the profiler slows the program."""
+
 
 def profile_of(copy: ProgramCopy, seconds: float) -> Profile:
     """Traces the program on its GPUs. Raises NoGpu without one, RequestError if the program leaves no trace, and
-    ToolFailed if it takes longer than ``seconds``."""
+    ToolFailed if it takes longer than ``seconds``. The program is ended after `TIMED` steps without the profiler."""
     folder = trace_folder()
-    environment = traced(copy.environment(), folder, STEPS[1], SECONDS)
+    environment = traced(copy.environment(), folder, STEPS[1], SECONDS, STEPS[1] + TIMED)
     try:
         ended = subprocess.run(
             copy.words, cwd=copy.cwd, env=environment, timeout=seconds, stdin=subprocess.DEVNULL,
