@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -90,9 +91,12 @@ class ScriptedJudge:
     profiles: list[Profile] = field(default_factory=list)
     found: list[RunFinding] = field(default_factory=list)
     fails: TilewrightError | None = None
-    needs: Needed = Needed(0.0, 0.0)
+    needs: Needed = field(default_factory=lambda: Needed(0.0, 0.0))
+    most: list[float] = field(default_factory=list)
 
-    def baseline(self, original: Texts, incumbent: Texts, record: bool) -> AgentMeasurement:
+    def baseline(
+        self, original: Texts, incumbent: Texts, *, profile: bool = False, record: bool = False
+    ) -> AgentMeasurement:
         self.before_each("baseline")
         self.seen.append(("baseline", dict(original)))
         return measurement("baseline", step=20.0)
@@ -114,6 +118,7 @@ class ScriptedJudge:
         self.before_each(change.name)
         self.seen.append((change.name, dict(incumbent)))
         self.asked.append(asked)
+        self.most.append(most)
         run, outputs = measurement("operations", change.id), measurement("outputs", change.id, worst=0.5)
         ratio = self.ratios.get(change.name)
         if ratio is None:
@@ -138,13 +143,15 @@ def plan_for(script: Path, question: str = "speed up train.py", **fields: object
 
 
 @contextmanager
-def coordinator(plan: AgentPlan, home: Path, judge: ScriptedJudge, seconds: float = 1e6) -> Iterator[Coordinator]:
+def coordinator(
+    plan: AgentPlan, home: Path, judge: ScriptedJudge, seconds: float = 1e6, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Coordinator]:
     """A coordinator of a new run, or of the interrupted one."""
     with AgentLedger(home / "ledger.db") as ledger:
         record = agent_plan.record_of(plan)
         run, parts = ledger.resume(record.key) or (ledger.begin(record), AgentParts())
         with Journal.open(plan.program.root, run.run, home) as journal:
-            yield Coordinator(plan, RunBook(ledger, run, parts), Hands(judge, journal), seconds=seconds)
+            yield Coordinator(plan, RunBook(ledger, run, parts), Hands(judge, journal), seconds=seconds, clock=clock)
 
 
 def worked(

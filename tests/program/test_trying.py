@@ -55,7 +55,7 @@ def trials(script: Path) -> Iterator[ProgramTrials]:
 
     command = ProgramCommand.of("train.py", script.parent)
     trials = ProgramTrials(command, steps=4, run_seconds=120.0, race_seconds=0.0, progress=progress)
-    baseline = trials.baseline({}, {}, record=False)
+    baseline = trials.baseline({}, {}, record=True)
     assert (baseline.kind, baseline.device) == ("baseline", "this CPU")
     assert baseline.values["steps"] == 4
     assert baseline.values["median step, µs"] > 0.0
@@ -147,5 +147,5 @@ def test_a_program_that_cannot_be_measured_is_one_line(
         pytest.skip("there is a GPU here")
     (tmp_path / "train.py").write_text(text)
     with pytest.raises(error, match=message) as raised:
-        ProgramTrials(ProgramCommand.of("train.py", tmp_path), steps=2).baseline({}, {}, record=False)
+        ProgramTrials(ProgramCommand.of("train.py", tmp_path), steps=2).baseline({}, {})
     assert "\n" not in str(raised.value)

@@ -34,9 +34,11 @@ print("done")
 """
 
 
-def traced(code: str, folder: Path, last: str = "5", seconds: str = "0") -> subprocess.CompletedProcess[str]:
+def traced(
+    code: str, folder: Path, last: str = "5", seconds: str = "0", end: str = ""
+) -> subprocess.CompletedProcess[str]:
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
-    wanted = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: last, tracing.SECONDS: seconds}
+    wanted = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: last, tracing.SECONDS: seconds, tracing.END_STEP: end}
     environment = {**base, "PYTHONPATH": python_path(base), **wanted}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
@@ -91,6 +93,20 @@ def test_the_time_limit_ends_the_recording(tmp_path: Path) -> None:
         f"import pathlib, time\nwhile not list(pathlib.Path({str(tmp_path)!r}).glob('process*')): time.sleep(0.01)\n"
     )
     assert traced(code, tmp_path, last="15", seconds="0.05").returncode == 0
+    assert list(tmp_path.glob("process*.json.gz"))
+
+
+def test_a_program_of_which_only_the_trace_is_wanted_is_ended(tmp_path: Path) -> None:
+    done = traced(TRAINS.replace("STEPS", "1000000"), tmp_path, end="8")
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+    assert "ProfilerStep#4" in names(tmp_path)
+    assert len(recorded(tmp_path, 0)[1]) == 2, "the times between steps 6, 7 and 8"
+
+
+def test_a_program_without_steps_is_ended_with_its_recording(tmp_path: Path) -> None:
+    code = TRAINS.replace("STEPS", "0") + "while True:\n    torch.ones(2).sum()\n"
+    done = traced(code, tmp_path, last="15", seconds="0.05", end="35")
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
     assert list(tmp_path.glob("process*.json.gz"))
 
 

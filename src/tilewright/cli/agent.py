@@ -124,9 +124,7 @@ def _worked(plan: AgentPlan, seconds: float, run_seconds: float, as_json: bool) 
             if not parts.items and not run.started:
                 run = ledger.begin(run)
             race = min(RACE_SECONDS, seconds / 2)
-            judge = ProgramTrials(
-                plan.program, run_seconds=min(run_seconds, seconds), race_seconds=race, progress=bars
-            )
+            judge = ProgramTrials(plan.program, run_seconds=min(run_seconds, seconds), race_seconds=race, progress=bars)
             book: RunBook = RunBook(ledger, run, parts)
             done = Coordinator(plan, book, Hands(judge, journal), seconds=seconds, progress=bars).work()
         return done.run, done.parts

@@ -103,9 +103,8 @@ class Coordinator:
     def _measure_baseline(self) -> None:
         kept = self.book.parts.kept
         self.progress("baseline", 0, 1, str(self.plan.program))
-        self._baseline = self.book.measured(
-            self.judge.baseline(texts.original(kept), texts.final(kept), self._to_record())
-        )
+        wanted = {"profile": self.plan.gpu, "record": self._to_record()}
+        self._baseline = self.book.measured(self.judge.baseline(texts.original(kept), texts.final(kept), **wanted))
         self.progress("baseline", 1, 1)
 
     def _plan_items(self) -> None:

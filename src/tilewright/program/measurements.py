@@ -13,7 +13,6 @@ from tilewright.program.run import ProgramFailed, ProgramRun
 from tilewright.records import Json
 
 CPU = "this CPU"
-BESIDE = "while {} more runs were made, so it was slower than alone; a race times it alone"
 
 
 def device_of(name: str) -> str:
@@ -21,17 +20,15 @@ def device_of(name: str) -> str:
     return CPU if name in ("", "cpu") else name
 
 
-def baseline_measured(run: ProgramRun, command: str, beside: int = 0) -> AgentMeasurement:
-    """Returns the measurement of the unchanged program, without a comparison. ``beside``: the number of other runs at
-    the same time.
-    """
+def baseline_measured(run: ProgramRun, command: str) -> AgentMeasurement:
+    """Returns the measurement of the unchanged program, without a comparison."""
     values = {"wall time, s": run.wall_s, "steps": float(run.steps)}
     if run.step_us:
         values["median step, µs"] = median(run.step_us)
     facts: dict[str, Json] = {"unit": run.unit, "cut": run.cut}
     return AgentMeasurement(
         kind="baseline", about=f"{command} as it is", values=values, samples_us={"as it is": run.step_us},
-        verdict="measured", reason=BESIDE.format(beside) if beside else "", device=device_of(run.device), facts=facts,
+        verdict="measured", device=device_of(run.device), facts=facts,
     )  # fmt: skip
 
 

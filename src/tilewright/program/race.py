@@ -22,9 +22,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tilewright.program.copies import Startable
+from tilewright.program.early import memory
 from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_program
 from tilewright.program.slices import Slicing, run_in_slices
-from tilewright.program.together import memory
 from tilewright.progress import Progress, silent
 from tilewright.race.stats import Interval, fewest, paired_bounds
 

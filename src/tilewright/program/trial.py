@@ -47,9 +47,11 @@ class Needed(NamedTuple):
 class ProgramJudge(Protocol):
     """Runs versions of a program in copies, and judges them. `program.trying.ProgramTrials` implements it."""
 
-    def baseline(self, original: Texts, incumbent: Texts, record: bool) -> AgentMeasurement:
-        """Runs the unchanged program. ``record``: whether `findings` of the incumbent will be asked for. Raises
-        MachineError or RequestError if the unchanged program fails.
+    def baseline(
+        self, original: Texts, incumbent: Texts, *, profile: bool = False, record: bool = False
+    ) -> AgentMeasurement:
+        """Runs the unchanged program. Raises MachineError or RequestError if it fails. ``profile``, ``record``: whether
+        `profile` and `findings` of the incumbent will be called next.
         """
         ...
 

@@ -3,9 +3,8 @@
 Every version runs in a copy of the user's tree; the tree itself is only read. Outputs are compared with the outputs of
 the unchanged program. Races compare with the incumbent, which is the version with all changes kept so far.
 
-Only races and profiles are timed, and nothing else runs beside them. The first runs need not be timed, so they are made
-together (`program.together`). The copies of a race start while the change's outputs are checked. They wait until that
-check has ended.
+Programs are started early (`program.early`): the first runs together, and the copies of a race while the change's
+outputs are checked. Each then waits for its turn, so that nothing else makes steps while steps are timed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from tilewright.errors import MachineError, RequestError, ToolFailed
+from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed
 from tilewright.hardware.gpu import detect
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement
 from tilewright.profile.figures import Profile
@@ -28,6 +27,7 @@ from tilewright.program.checking import CheckedChange, counted_for
 from tilewright.program.checking import checked as _checked
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
+from tilewright.program.early import Meanwhile, enough_memory, may_start_early
 from tilewright.program.findings.base import RunFinding
 from tilewright.program.findings.finding import findings_in
 from tilewright.program.findings.record import RecordedRun
@@ -37,7 +37,6 @@ from tilewright.program.reading.new_imports import wrong_import
 from tilewright.program.recorded import recorded_run
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 from tilewright.program.slices import slicing_for
-from tilewright.program.together import may_overlap, together
 from tilewright.program.trial import ChangeTrial, Needed, Texts
 from tilewright.progress import Progress, silent
 
@@ -66,8 +65,9 @@ class ProgramTrials:
         self.command, self.steps, self.progress = command, steps, progress
         self.run_seconds, self.race_seconds = run_seconds, race_seconds
         self._noise: ProgramRun | None = None
-        self._record: tuple[Texts, RecordedRun | ProgramFailed] | None = None
-        self._overlap = may_overlap(command)
+        self._recorded: tuple[Texts, RecordedRun | ProgramFailed] | None = None
+        self._traced: tuple[Texts, Profile] | None = None
+        self._early = may_start_early(command)
         self._gpu = 0
         """The bytes of the GPU that the runs so far had or found free."""
         self._races: list[float] = []
@@ -76,50 +76,88 @@ class ProgramTrials:
         self._runs: list[tuple[Texts, ProgramRun]] = []
         """The observed runs of the versions that were right and fast enough; the first is of the untouched program."""
 
-    def baseline(self, original: Texts, incumbent: Texts, record: bool) -> AgentMeasurement:
+    def baseline(
+        self, original: Texts, incumbent: Texts, *, profile: bool = False, record: bool = False
+    ) -> AgentMeasurement:
         """Runs the unchanged program twice, the second time with nudged parameters, to see how rounding affects it.
-        With ``record``, the run for `findings` of the incumbent is made, too. All are made at the same time.
+
+        profile, record: whether `profile` and `findings` of the incumbent will be called. All these runs are started at
+        once, and make their steps one after another.
         """
-        firsts: list[Callable[[], ProgramRun | RecordedRun | ProgramFailed]] = [
-            lambda: self._run(original), lambda: self._run(original, nudged=True),
-        ]  # fmt: skip
-        firsts += [lambda: self._recorded(incumbent)] if record else []
-        self._show_runs()
-        run, noise, *_ = together(firsts, overlap=self._overlap)
-        self._ran += len(firsts)
-        self._show_runs()
+        run = self._first_runs(original, incumbent, profile, record)
         if isinstance(run, ProgramFailed):
             raise _fails_by_itself(self.command, run)
-        assert isinstance(run, ProgramRun)
         if not run.operations:
             raise RequestError(f"{self.command} computes nothing with torch, so no change of it can be compared")
-        self._noise = noise if isinstance(noise, ProgramRun) else None
         self._runs = [(original, run)]
-        # recording slowed every step of a short program: run it again without recording
-        timed = run if run.step_us else self._observed(original, outputs=False)
-        beside = len(firsts) - 1 if self._overlap and timed is run else 0
-        return baseline_measured(timed if isinstance(timed, ProgramRun) else run, str(self.command), beside)
+        # recording slowed every step of a short program, and a program without steps does not wait for its turn
+        timed = run if run.unit != "process" and run.step_us else self._observed(original, outputs=False)
+        return baseline_measured(timed if isinstance(timed, ProgramRun) else run, str(self.command))
+
+    def _first_runs(self, original: Texts, incumbent: Texts, profile: bool, record: bool) -> ProgramRun | ProgramFailed:
+        """Returns the observed run of the unchanged program. Keeps its nudged run, the record and the profile."""
+        plain: list[ProgramRun | ProgramFailed] = []
+
+        def run_plain() -> None:
+            plain.append(self._observed(original))
+            if isinstance(plain[-1], ProgramFailed):
+                raise _Disturbed
+
+        def run_nudged(meanwhile: Meanwhile | None) -> None:
+            run = self._observed(original, nudged=True, meanwhile=meanwhile)
+            self._noise = run if isinstance(run, ProgramRun) else None
+
+        if not self._early:
+            plain.append(self._observed(original))
+            if isinstance(plain[-1], ProgramRun):
+                run_nudged(None)
+            return plain[-1]
+        first = partial(run_nudged, run_plain)
+        first = partial(self._record, incumbent, first) if record else first
+        first = partial(self._trace, incumbent, first) if profile and detect() is not None else first
+        try:
+            with enough_memory():
+                first()
+        except _Disturbed:
+            pass
+        except TilewrightError:  # of the profiler; the profile is made again when it is asked for
+            pass
+        if self._noise is not None and plain and isinstance(plain[-1], ProgramRun):
+            return plain[-1]
+        self._early = False
+        return self._first_runs(original, incumbent, profile, record)
 
     def profile(self, incumbent: Texts) -> Profile | None:
         """Traces a copy of the incumbent under torch.profiler, and reads the trace; None without a GPU."""
         if detect() is None:
             return None
+        if self._traced is None or self._traced[0] != incumbent:
+            self._trace(incumbent)
+        assert self._traced is not None
+        return self._traced[1]
+
+    def _trace(self, incumbent: Texts, meanwhile: Meanwhile | None = None) -> None:
         from tilewright.program.profiling import profile_of
 
         with program_copy(self.command, incumbent) as copy:
-            return profile_of(copy, self.run_seconds)
+            self._traced = (incumbent, profile_of(copy, self.run_seconds, meanwhile))
 
     def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
         """Applies the rules to the recorded operations of a copy of the incumbent."""
-        if self._record is not None and self._record[0] == incumbent:
-            run = self._record[1]
-        else:
-            self.progress("recorded run", 0, 1, f"it is ended after {self.run_seconds:g} s")
-            run = self._recorded(incumbent)
-            self.progress("recorded run", 1, 1)
+        known = self._recorded
+        if known is None or known[0] != incumbent or isinstance(known[1], ProgramFailed):
+            self._record(incumbent)
+        assert self._recorded is not None
+        run = self._recorded[1]
         if isinstance(run, ProgramFailed):
             raise ToolFailed(f"the run that records operations failed, so there are no findings of it: {run.reason}")
         return findings_in(run)
+
+    def _record(self, incumbent: Texts, meanwhile: Meanwhile | None = None) -> None:
+        self.progress("recorded run", 0, 1, f"it is ended after {self.run_seconds:g} s")
+        with program_copy(self.command, incumbent) as copy:
+            self._recorded = (incumbent, recorded_run(copy, self.run_seconds, meanwhile))
+        self.progress("recorded run", 1, 1)
 
     def needed(self) -> Needed:
         """Estimates the time of the next change and of the last race from the runs and races so far."""
@@ -159,7 +197,7 @@ class ProgramTrials:
         Returns no check if the changed program failed, because that may come from the runs beside it. Returns no race
         if the change need not be raced, or needs more memory than the version before.
         """
-        if not self._overlap or COMPILES.search(change.diff) or not self._pairs(before):
+        if not self._early or COMPILES.search(change.diff) or not self._pairs(before):
             return None, None
         found: list[CheckedChange] = []
 
@@ -211,27 +249,19 @@ class ProgramTrials:
         self._runs.append((texts, again))
         return again
 
-    def _observed(self, texts: Texts, *, outputs: bool = True) -> ProgramRun | ProgramFailed:
-        self._show_runs()
-        run = self._run(texts, outputs=outputs)
-        self._ran += 1
-        self._show_runs()
-        return run
-
-    def _show_runs(self) -> None:
-        self.progress("runs", self._ran, None, f"a run is ended after {self.run_seconds:g} s")
-
-    def _run(self, texts: Texts, *, outputs: bool = True, nudged: bool = False) -> ProgramRun | ProgramFailed:
+    def _observed(
+        self, texts: Texts, *, outputs: bool = True, nudged: bool = False, meanwhile: Meanwhile | None = None
+    ) -> ProgramRun | ProgramFailed:
+        limit = self.run_seconds
+        self.progress("runs", self._ran, None, f"a run is ended after {limit:g} s")
         with program_copy(self.command, texts) as copy:
-            run = run_program(copy, steps=self.steps, seconds=self.run_seconds, outputs=outputs, nudged=nudged)
+            run = run_program(
+                copy, steps=self.steps, seconds=limit, outputs=outputs, nudged=nudged, meanwhile=meanwhile
+            )
         if isinstance(run, ProgramRun):
             self._gpu = max(self._gpu, gpu_bytes(run))
-        return run
-
-    def _recorded(self, texts: Texts) -> RecordedRun | ProgramFailed:
-        with program_copy(self.command, texts) as copy:
-            run = recorded_run(copy, self.run_seconds)
-        self._record = (texts, run)
+        self._ran += 1
+        self.progress("runs", self._ran, None)
         return run
 
     def _pairs(self, *runs: ProgramRun) -> int:
@@ -239,7 +269,7 @@ class ProgramTrials:
 
     def _race(
         self, name: str, before: Texts, after: Texts, runs: tuple[ProgramRun, ...], *, seconds: float, most: float,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> ProgramRace | ProgramFailed:  # fmt: skip
         """Races two versions. name: what differs between them. runs: a run of each version, or of the first, which
         shows how much memory it needs. seconds, most, meanwhile: see `judge` and `race_programs`.
@@ -276,6 +306,10 @@ class ProgramTrials:
             self.progress(f"{stage} of {name}", done, total, note)
 
         return progress
+
+
+class _Disturbed(Exception):
+    """Ends programs that were started early, because the run before them failed."""
 
 
 class _NotRaced(Exception):

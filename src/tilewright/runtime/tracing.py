@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
+from tilewright.runtime.turns import wait_for_turn
 
 if TYPE_CHECKING:
     from torch.autograd.profiler import record_function
@@ -63,6 +64,7 @@ class TraceRecorder:
         0."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("CUDA was first used outside of the main thread, where the profiler cannot be stopped")
+        wait_for_turn()
         self._start()
         on_each_step(lambda optimizer: guarded(self._stepped))
         atexit.register(guarded, self.finish)

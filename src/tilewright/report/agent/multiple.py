@@ -51,7 +51,6 @@ def _start(evidence: AgentEvidence) -> str:
         us, wall = value_at(baseline, ", µs"), value_at(baseline, ", s")
         parts = [latency(us), throughput(us, baseline)] if us or not wall else [whole(wall)]
         parts += [Sourced(f"on {baseline.device}", f"{baseline.id}/device")]
-        parts += [Sourced(baseline.reason, f"{baseline.id}/reason")] if baseline.reason else []
     if evidence.run.bottleneck:
         parts += [Sourced(f"{text}", f"run/{name}") for name, text in (
             ("bottleneck", f"primary bottleneck: {evidence.run.bottleneck}"),
