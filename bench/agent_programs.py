@@ -292,10 +292,9 @@ def main() -> None:
     print(HEAD)
     for study in studies:
         print(row(study))
-    record = {
-        **made_here(), "cores": os.cpu_count(), "cuda": _gpu(), "agent_seconds": given.agent_seconds, "options": options,
-        "unfinished": left, "looked at by hand": {}, "programs": {study.name: study.done for study in studies},
-    }
+    options += ["--seconds", f"{given.agent_seconds:g}"]
+    record = {**made_here(), "cores": os.cpu_count(), "cuda": _gpu(), "options": options, "unfinished": left,
+              "looked at by hand": {}, "programs": {study.name: study.done for study in studies}}  # fmt: skip
     write(given.out, record)
     pack(given.state, given.work)
     if left:

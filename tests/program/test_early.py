@@ -114,9 +114,13 @@ def test_programs_are_ended_if_the_memory_gets_low(tmp_path: Path, monkeypatch: 
 def test_the_processes_of_a_job_may_meet_at_a_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, early_: bool
 ) -> None:
-    (tmp_path / "train.py").write_text("")
+    (tmp_path / "train.py").write_text("import torch\n")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert may_start_early(ProgramCommand.of(line, tmp_path)) is early_
+    (tmp_path / "train.py").write_text("import job\n")
+    (tmp_path / "job.py").write_text("import torch\ntorch.distributed.init_process_group('gloo')\n")
+    assert not may_start_early(ProgramCommand.of(line, tmp_path))
+    (tmp_path / "train.py").write_text("import torch\n")
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     assert not may_start_early(ProgramCommand.of(line, tmp_path))

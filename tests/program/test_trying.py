@@ -15,6 +15,7 @@ from tilewright.program import trying
 from tilewright.program.checking import CheckedChange
 from tilewright.program.command import ProgramCommand
 from tilewright.program.early import Meanwhile
+from tilewright.program.findings.record import RecordedRun
 from tilewright.program.race import ProgramRace
 from tilewright.program.run import ProgramFailed
 from tilewright.program.trying import ProgramTrials
@@ -128,6 +129,7 @@ def test_the_first_runs_are_enough_for_the_findings(trials: ProgramTrials, monke
     """The version with other texts is recorded in a run of its own."""
     shown: list[str] = []
     monkeypatch.setattr(trials, "progress", lambda stage, *_: shown.append(stage))
+    assert trials._recorded is not None and isinstance(trials._recorded[1], RecordedRun), trials._recorded
     trials.findings({})
     assert shown == []
     trials.findings({trials.command.script: PROGRAM.replace("range(4)", "range(5)")})

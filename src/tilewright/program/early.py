@@ -9,6 +9,7 @@ have lacked memory, or a port that another has. That says nothing about the prog
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tilewright.program.command import ProgramCommand
+from tilewright.program.reading.reach import reached_modules
 from tilewright.runtime.turns import VARIABLE
 from tilewright.tools.child import kill_all, workplace
 
 Meanwhile: TypeAlias = Callable[[], None]
 """What is done between the start of a program and its turn."""
+MEETS = re.compile(r"\b(init_process_group|MASTER_PORT)\b")
 MANY = 4096
 """The most processes of a program that get a turn."""
 LOW = 0.15
@@ -30,10 +33,12 @@ LOOK_SECONDS = 0.5
 
 
 def may_start_early(command: ProgramCommand) -> bool:
-    """Returns whether several runs may exist at once: not on one processor, nor if the command is a job of several
-    processes, which may meet at a fixed port.
+    """Returns whether several runs may exist at once: not on one processor, nor if the program may be a job of several
+    processes. They may meet at a fixed port, where those of another run would join them.
     """
-    return (os.cpu_count() or 1) > 1 and not command.launches and int(os.environ.get("WORLD_SIZE", "1")) == 1
+    if (os.cpu_count() or 1) < 2 or command.launches or "WORLD_SIZE" in os.environ:
+        return False
+    return not any(MEETS.search(module.text) for module in reached_modules(command.script, command.root))
 
 
 @contextmanager

@@ -161,7 +161,8 @@ class ProgramTrials:
 
     def needed(self) -> Needed:
         """Estimates the time of the next change and of the last race from the runs and races so far."""
-        race = median(self._races) if self._races else self._fewest(0, self._original)
+        run = self._original
+        race = median(self._races) if self._races else self._fewest(self._pairs(run), run)
         return Needed(self._original.wall_s + race, race)
 
     def judge(
@@ -174,9 +175,9 @@ class ProgramTrials:
         if wrong:
             return _checked(ProgramFailed("imports", wrong), change, before, self._original, self._noise).trial()
         race = partial(self._race, change.name, incumbent, changed, seconds=seconds, most=most)
-        checked, raced = self._checked_while_a_race_starts(change, before, changed, race)
+        checked, raced = self._checked_while_a_race_starts(change, before, changed, race, most)
         if checked is None:
-            checked = self._check(change, before, changed)
+            checked = self._check(change, before, changed, most)
         if checked.verdict is not None:
             return checked.trial()
         assert isinstance(checked.run, ProgramRun)
@@ -186,11 +187,16 @@ class ProgramTrials:
             self._runs.append((changed, checked.run))
         return checked.trial(verdict, race_measured(raced, "race", change.name, change.id))
 
-    def _check(self, change: AgentChange, before: ProgramRun, changed: Texts) -> CheckedChange:
-        return _checked(self._observed(changed), change, before, self._original, self._noise)
+    def _check(self, change: AgentChange, before: ProgramRun, changed: Texts, most: float) -> CheckedChange:
+        return _checked(self._observed(changed, most=most), change, before, self._original, self._noise)
 
     def _checked_while_a_race_starts(
-        self, change: AgentChange, before: ProgramRun, changed: Texts, race: Callable[..., ProgramRace | ProgramFailed]
+        self,
+        change: AgentChange,
+        before: ProgramRun,
+        changed: Texts,
+        race: Callable[..., ProgramRace | ProgramFailed],
+        most: float,
     ) -> tuple[CheckedChange | None, ProgramRace | ProgramFailed | None]:
         """Checks the outputs of a change while the copies of its race start. The copies wait until the check has ended.
 
@@ -202,7 +208,7 @@ class ProgramTrials:
         found: list[CheckedChange] = []
 
         def check() -> None:
-            found.append(self._check(change, before, changed))
+            found.append(self._check(change, before, changed, most))
             if found[0].verdict is not None or _larger(found[0].run, before):
                 raise _NotRaced
 
@@ -220,7 +226,7 @@ class ProgramTrials:
         both.
         """
         before, after = self._original, self._run_of(final)
-        raced = self._race("the whole command", original, final, (before, after), seconds=seconds, most=seconds)
+        raced = self._race("the whole command", original, final, (before, after), seconds=seconds)
         found = race_measured(raced, "effect", str(self.command))
         counts = counted_for(before, after, changes)
         proof = operations_measured(f"{self.command}, untouched against final", after, counts)
@@ -250,9 +256,10 @@ class ProgramTrials:
         return again
 
     def _observed(
-        self, texts: Texts, *, outputs: bool = True, nudged: bool = False, meanwhile: Meanwhile | None = None
-    ) -> ProgramRun | ProgramFailed:
-        limit = self.run_seconds
+        self, texts: Texts, *, outputs: bool = True, nudged: bool = False, most: float = math.inf,
+        meanwhile: Meanwhile | None = None,
+    ) -> ProgramRun | ProgramFailed:  # fmt: skip
+        limit = max(1.0, min(self.run_seconds, most))
         self.progress("runs", self._ran, None, f"a run is ended after {limit:g} s")
         with program_copy(self.command, texts) as copy:
             run = run_program(
@@ -268,14 +275,16 @@ class ProgramTrials:
         return pairs_at_once(*runs, gpu=self._gpu)
 
     def _race(
-        self, name: str, before: Texts, after: Texts, runs: tuple[ProgramRun, ...], *, seconds: float, most: float,
-        meanwhile: Meanwhile | None = None,
+        self, name: str, before: Texts, after: Texts, runs: tuple[ProgramRun, ...], *, seconds: float,
+        most: float = math.inf, meanwhile: Meanwhile | None = None,
     ) -> ProgramRace | ProgramFailed:  # fmt: skip
         """Races two versions. name: what differs between them. runs: a run of each version, or of the first, which
         shows how much memory it needs. seconds, most, meanwhile: see `judge` and `race_programs`.
         """
         pairs = self._pairs(*runs)
         fewest = self._fewest(pairs, *runs)
+        if fewest > most:
+            return ProgramFailed("race", f"it takes about {fewest:.0f} s, and {most:.0f} s are left; raise --seconds")
         seconds = min(self.race_seconds, max(seconds, fewest))
         most_steps = min(math.inf if run.cut else run.steps for run in runs)
         slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps) if pairs else None
@@ -286,7 +295,7 @@ class ProgramTrials:
                 for name, texts in (("before", before), ("after", after))
             }
             raced = race_programs(
-                versions, slicing=slicing, seconds=seconds, most=max(most, fewest), steps=self.steps,
+                versions, slicing=slicing, seconds=seconds, most=most, steps=self.steps,
                 progress=self._named(name), meanwhile=meanwhile,
             )  # fmt: skip
         if isinstance(raced, ProgramRace):

@@ -146,11 +146,8 @@ class Observer:
     # Steps ------------------------------------------------------------------------------------------
 
     def _wait(self) -> float:
-        """Waits for the program's turn, if it was started early, and returns the seconds. They are no part of its
-        time.
-        """
-        waited = wait_for_turn()
-        self.began += waited
+        """Waits for its turn, if it was started early. Returns the seconds, which are no part of its time."""
+        self.began += (waited := wait_for_turn())
         return waited
 
     def _optimized(self, optimizer: Optimizer) -> None:
