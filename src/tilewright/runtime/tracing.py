@@ -44,6 +44,8 @@ def install() -> None:
     end = int(os.environ.get(END_STEP) or 0)
     recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(os.environ[LAST_STEP]), end)
     torch.cuda._lazy_call(lambda: guarded(lambda: recorder.begin(float(os.environ[SECONDS]))))
+    if end:
+        on_each_step(lambda optimizer: guarded(recorder.stepped_without_gpu))
 
 
 class TraceRecorder:
@@ -54,7 +56,7 @@ class TraceRecorder:
     def __init__(self, folder: Path, last: int, end: int = 0):
         self.folder, self.last, self.end = folder, last, end
         self.name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else f"process{os.getpid()}"
-        self.step = 0
+        self.step, self._began = 0, False
         self._profiler: profile | None = None
         self._marker: record_function | None = None
         self._times = StepTimes()
@@ -65,11 +67,20 @@ class TraceRecorder:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("CUDA was first used outside of the main thread, where the profiler cannot be stopped")
         wait_for_turn()
+        self.step, self._began = 0, True
         self._start()
         on_each_step(lambda optimizer: guarded(self._stepped))
         atexit.register(guarded, self.finish)
         if seconds:
             after_seconds(seconds, lambda: guarded(self._too_long))
+
+    def stepped_without_gpu(self) -> None:
+        """Counts a step of a program that has not used CUDA. There is nothing to record, so it is ended as well."""
+        if not self._began:
+            wait_for_turn()
+            self.step += 1
+            if self.step == self.end:
+                _leave()
 
     def finish(self) -> None:
         """Ends a running recording and writes its trace. Also writes the times of the later steps."""
@@ -95,9 +106,7 @@ class TraceRecorder:
 
     def _end(self) -> None:
         self.finish()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(0)
+        _leave()
 
     def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile
@@ -133,3 +142,10 @@ class TraceRecorder:
         unfinished = self.folder / f"part-{self.name}.{ending}"
         write(unfinished)
         unfinished.replace(self.folder / f"{self.name}.{ending}")
+
+
+def _leave() -> None:
+    """Ends this process at once, without the rest of its program."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
