@@ -122,7 +122,9 @@ def test_without_a_kept_change_nothing_was_written(script: Path, home: Path, mon
 def test_the_time_limit_ends_the_work_with_a_reason(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proposing(monkeypatch, slow="fast")
     with coordinator(plan_for(script), home, ScriptedJudge({"fast": FASTER}), seconds=-1.0) as made:
-        parts = made.work().parts
+        book = made.work()
+    assert book.run.stop_reason == "no change was tried: the time limit was reached; raise it with --seconds"
+    parts = book.parts
     assert [(end.status, end.why) for end in parts.ends] == [("remaining", "blocked")]
     assert "--seconds" in parts.ends[0].reason
 

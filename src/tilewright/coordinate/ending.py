@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.coordinate.priority import WorkItem
 from tilewright.ledger.agent_records import AgentChange, AgentEnd, AgentParts
 from tilewright.program.trial import ChangeTrial
-from tilewright.specialists.proposal import LATE, NoProposal
+from tilewright.specialists.proposal import LATE, OUT_OF_TIME, NoProposal
 
 NOTHING_NEW = NoProposal(
     "mechanism already present", "an earlier item has already tried the proposals of its specialists"
@@ -48,6 +48,8 @@ def stop_reason(parts: AgentParts, effect: str) -> str:
     """
     kept = len(parts.kept)
     if not kept:
+        if not parts.changes and any(end.reason == LATE.reason for end in parts.ends):
+            return f"no change was tried: {OUT_OF_TIME}"
         if parts.items:
             return "no change was kept"
         return (
