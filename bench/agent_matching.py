@@ -1,7 +1,7 @@
 """Decides which known problems of a program a run of `tilewright agent` has found. Nothing here is done by hand.
 
-A *claim* is what the agent says about the program: each change that it tried, and each item for which it tried none. An
-item that it names as not tried for lack of time is no claim, neither found nor false.
+A *claim* is what the agent says about the program: each change that it tried, and each item for which it tried none,
+also where only the time was missing.
 
 * Places. Lines are those of the untouched program. A change is at its site, and at the lines that its diff replaces or
   inserts at, except for imports, comments and blank lines. The lines of a later change are traced back through the kept
@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tilewright.ledger.agent_records import AgentChange, AgentEnd, AgentItem, AgentParts
-from tilewright.specialists.proposal import LATE
+from tilewright.ledger.agent_records import AgentChange, AgentItem, AgentParts
 
 Standing: TypeAlias = Literal["kept", "open", "taken back"]
 Verdict: TypeAlias = Literal["fits", "real gain", "taken back", "false", "to look at"]
@@ -98,8 +97,7 @@ def claims_of(parts: AgentParts, original: Texts, root: Path) -> tuple[Claim, ..
         found.append(Claim(change.id, says, tuple(dict.fromkeys(places)), standing, _gain(parts, change)))
         if change.id in kept:
             now |= new
-    untried = (item for item in parts.items if not parts.changes_of(item.id))
-    found += [_of_item(item, parts, root) for item in untried if not _no_time(parts.end_of(item.id))]
+    found += [_of_item(item, parts, root) for item in parts.items if not parts.changes_of(item.id)]
     return tuple(found)
 
 
@@ -112,10 +110,6 @@ def verdict_on(claim: Claim, problems: Sequence[Problem]) -> Verdict:
     if claim.standing == "kept" and claim.gain is not None and claim.gain[1] < 1.0:
         return "real gain"
     return "false" if claim.places else "to look at"
-
-
-def _no_time(end: AgentEnd | None) -> bool:
-    return end is not None and end.reason == LATE.reason
 
 
 def _of_item(item: AgentItem, parts: AgentParts, root: Path) -> Claim:
