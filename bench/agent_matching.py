@@ -1,6 +1,7 @@
 """Decides which known problems of a program a run of `tilewright agent` has found. Nothing here is done by hand.
 
-A *claim* is what the agent says about the program: each change that it tried, and each item for which it tried none.
+A *claim* is what the agent says about the program: each change that it tried, and each item for which it tried none,
+also where only the time was missing.
 
 * Places. Lines are those of the untouched program. A change is at its site, and at the lines that its diff replaces or
   inserts at, except for imports, comments and blank lines. The lines of a later change are traced back through the kept

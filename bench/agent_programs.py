@@ -5,7 +5,7 @@
 The programs are examples/slow_training, and those of bench/programs/unseen and bench/programs/later, which nobody
 looked at who worked on the agent. Each is copied into a git repository of its own, and goes through four stages:
 
-    agent    the command, as a user starts it; ended at the end of --seconds, and then resumed by the next call
+    agent    the command, as a user starts it; its time limit is --agent-seconds, or what is left of --seconds
     outputs  the untouched and the final program, with the same seed: the numbers that they print are compared
     timing   both, whole processes in random order, --rounds times: time of a step, and of the whole command
     score    what was found (bench/agent_matching.py says how that is decided)
@@ -46,6 +46,8 @@ OWN_TIME = re.compile(r"([\d.]+) ms for a batch")
 A_TIME = re.compile(r"\b(ms|µs|us|s|seconds?)\b(?! *loss)")
 """Lines of the output that say how long something took are not compared."""
 NUMBER = re.compile(r"-?\d+\.?\d*(?:[eE][-+]?\d+)?")
+SPARE, LEAST = 20.0, 60.0
+"""The seconds that an agent may take beyond its limit, and the fewest seconds with which one is begun."""
 RELATIVE, ABSOLUTE = 0.01, 0.002
 """Of numbers with a point that a program prints after some steps; a changed order of roundings moves them. Whole
 numbers are equal."""
@@ -66,8 +68,8 @@ def known_programs() -> dict[str, tuple[Path, str, tuple[Problem, ...]]]:
 class Study:
     """One program in its folder below ``work``, with the results of the stages that are done."""
 
-    def __init__(self, name: str, work: Path, options: Sequence[str]) -> None:
-        self.name, self.place, self.options = name, work / name, options
+    def __init__(self, name: str, work: Path, agent_seconds: float, options: Sequence[str]) -> None:
+        self.name, self.place, self.agent_seconds, self.options = name, work / name, agent_seconds, options
         source, self.main, self.problems = known_programs()[name]
         self.original, self.tree, self.home = (self.place / each for each in ("original", "tree", "home"))
         self._file = self.place / "done.json"
@@ -93,8 +95,14 @@ class Study:
     # Stages -----------------------------------------------------------------------------------------
 
     def agent(self, until: float) -> bool:
-        """Runs or resumes the agent; returns whether it came to its end."""
-        words = [sys.executable, "-m", "tilewright", "agent", f"speed up {self.main}", "--yes", *self.options]
+        """Runs or resumes the agent; returns whether it came to its end. It is not begun with less than `LEAST`
+        seconds. It ends by itself at its limit; only one that does not is ended from outside.
+        """
+        left = until - time.monotonic() - SPARE
+        if left < LEAST:
+            return False
+        limit = ("--seconds", f"{min(self.agent_seconds, left):.0f}")
+        words = [sys.executable, "-m", "tilewright", "agent", f"speed up {self.main}", "--yes", *limit, *self.options]
         before = self.done.get("agent", {"seconds": 0.0, "calls": 0})
         started = time.perf_counter()
         with (self.place / "agent.out").open("ab") as out, (self.place / "agent.err").open("ab") as err:
@@ -270,7 +278,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, help="keeps --work in this file")
     parser.add_argument("--seconds", type=float, default=570.0, help="of this call")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--agent-seconds", type=float, default=840.0, help="after which the agent begins no change")
+    parser.add_argument("--agent-seconds", type=float, default=840.0, help="the time limit of the agent")
     parser.add_argument("--allow-lossy", action="store_true")
     given = parser.parse_args()
     until = time.monotonic() + given.seconds
@@ -278,12 +286,13 @@ def main() -> None:
     if unknown := [name for name in names if name not in known_programs()]:
         parser.error(f"unknown program '{unknown[0]}'; known: {', '.join(known_programs())}")
     unpack(given.state, given.work)
-    options = ["--seconds", f"{given.agent_seconds:g}", *(["--allow-lossy"] if given.allow_lossy else [])]
-    studies = [Study(name, given.work, options) for name in names]
+    options = ["--allow-lossy"] if given.allow_lossy else []
+    studies = [Study(name, given.work, given.agent_seconds, options) for name in names]
     left = [study.name for study in studies if time.monotonic() > until or not work_on(study, given.rounds, until)]
     print(HEAD)
     for study in studies:
         print(row(study))
+    options += ["--seconds", f"{given.agent_seconds:g}"]
     record = {**made_here(), "cores": os.cpu_count(), "cuda": _gpu(), "options": options, "unfinished": left,
               "looked at by hand": {}, "programs": {study.name: study.done for study in studies}}  # fmt: skip
     write(given.out, record)

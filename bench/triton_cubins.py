@@ -65,15 +65,15 @@ def kept_programs(folder: Path, task: Task, workload: str, board: Board) -> list
 
 
 def main() -> None:
-    from triton_figures import BY_PTX, TASKS
+    from triton_figures import BY_PTX
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--arch", default=DEFAULT_ARCH)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    for name, configurations in BY_PTX.items():
-        task = load_task(f"{TASKS}:{name}")
+    for place, configurations in BY_PTX.items():
+        task = load_task(place)
         print(keep_programs(given.folder, task, configurations(task), default_board(given.arch)), flush=True)
 
 

@@ -38,6 +38,8 @@ from typing import Any
 
 from common import answer, made_here, need_gpu, paired_ratio, retime, write
 from record import measured
+from tileir_matmul_sweep import TASK as SWEPT
+from tileir_matmul_sweep import by_ptx as swept_by_ptx
 from triton_cubins import kept_programs
 
 from tilewright.compile.compile import Unit, compile_all, remember
@@ -52,6 +54,8 @@ HERE = Path(__file__).parent
 TASKS, PLAIN = HERE / "triton_figures_tasks.py", HERE / "triton_plain_matmul.py"
 ROUNDS = 40
 RUNS = 5
+MINUTES = "4.5"
+"""`optimize` begins no iteration after that, so that its last version is still raced against the PTX route."""
 TILES = ((128, 256, 64), (256, 128, 64), (128, 128, 64), (128, 128, 32), (64, 256, 64), (64, 128, 64))
 LARGE_TILES = ((128, 256, 64), (256, 128, 64), (128, 128, 64), (256, 256, 64), (128, 256, 128))
 Record = dict[str, Any]
@@ -118,8 +122,11 @@ def rows_by_ptx(task: Task) -> list[Configuration]:
     return [task.space.shipped.replace(num_warps=warps) for warps in (4, 8, 16, 32)]
 
 
-BY_PTX = {"products": products_by_ptx, "softmax_rows": rows_by_ptx, "rms_rows": rows_by_ptx}
-"""The configurations of the PTX route, by the name of the task."""
+BY_PTX = {
+    f"{TASKS}:products": products_by_ptx, f"{TASKS}:softmax_rows": rows_by_ptx, f"{TASKS}:rms_rows": rows_by_ptx,
+    str(SWEPT): swept_by_ptx,
+}  # fmt: skip
+"""The configurations of the PTX route, by the place of the task."""
 
 
 def matmul(cubins: Path | None) -> Record:
@@ -174,14 +181,14 @@ def timed(command: Sequence[str], folder: Path) -> tuple[float, Any]:
     return seconds, json.loads(text)
 
 
-def optimize() -> Record:
+def optimize(cubins: Path | None) -> Record:
     """The last version and the shipped one, each over cuBLAS and over the best of the PTX route in the same rounds. The
     next call goes on with a run that was cut off, because its folder stays."""
     folder = Path(tempfile.gettempdir(), "triton-figures-optimize")
     folder.mkdir(exist_ok=True)
     if not (folder / "optimized.py").exists():
         shutil.copy(PLAIN, folder / "optimized.py")
-    command = [sys.executable, "-m", "tilewright", "optimize", "optimized.py", "--json"]
+    command = [sys.executable, "-m", "tilewright", "optimize", "optimized.py", "--json", "--stop-after", MINUTES]
     seconds, said = timed(command, folder)
     patch = (folder / "home" / "runs" / said["run"] / "changes.patch").read_text()
     last = tempfile.mkdtemp()
@@ -189,7 +196,7 @@ def optimize() -> Record:
     if patch.strip():
         subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=last, check=True)
     found: Record = {"seconds": seconds, "said": said, "patch": patch, "best": {}}
-    rivals = by_ptx()
+    rivals = by_ptx(cubins)
     for version, file in (("before", PLAIN), ("after", Path(last, "optimized.py"))):
         task = load_task(str(file))
         record = raced(task, [task.space.shipped], "4096", others=rivals)
@@ -205,15 +212,13 @@ def optimize() -> Record:
     return found
 
 
-def by_ptx() -> list[tuple[Record, Program]]:
-    """The forms of the PTX route that `tileir_matmul_sweep` races, compiled."""
-    from tileir_matmul_sweep import TASK
-    from tileir_matmul_sweep import by_ptx as forms
-
-    task = load_task(str(TASK))
-    units = [Unit(task.workload("4096"), each, need_gpu()) for each in forms(task)]
+def by_ptx(cubins: Path | None) -> list[tuple[Record, Program]]:
+    """The forms of the PTX route that `tileir_matmul_sweep` races, compiled here, and those in ``cubins``."""
+    task, board = load_task(str(SWEPT)), need_gpu()
+    units = [Unit(task.workload("4096"), each, board) for each in swept_by_ptx(task)]
     built = [each for each in compile_all(task, units, seconds=30) if not isinstance(each.built, Failed)]
-    return [({"config": dict(each.unit.configuration)}, program_of(task, each)) for each in built]
+    here = [({"config": dict(each.unit.configuration)}, program_of(task, each)) for each in built]
+    return here + (kept_programs(cubins, task, "4096", board) if cubins else [])
 
 
 def tuning() -> Record:
@@ -366,7 +371,7 @@ def translation() -> Record:
 PARTS: Mapping[str, Callable[[Path | None], Record]] = {
     "translation": lambda cubins: translation(), "interpreter": lambda cubins: interpreter(), "matmul": matmul,
     "softmax": lambda cubins: of_rows("softmax_rows", cubins), "rms": lambda cubins: of_rows("rms_rows", cubins),
-    "tuning": lambda cubins: tuning(), "optimize": lambda cubins: optimize(),
+    "tuning": lambda cubins: tuning(), "optimize": optimize,
 }  # fmt: skip
 WITHOUT_GPU = ("translation", "interpreter")
 

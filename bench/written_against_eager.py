@@ -1,10 +1,11 @@
 """Kernels that Tilewright writes from references, tuned, against torch eager on the same tensors: none may be slower.
 
-    python bench/written_against_eager.py [--out FILE.json] [--part 1/2] [--seconds 270] [NAME …]
+    python bench/written_against_eager.py [--out FILE.json] [--only NAME,NAME] [--part 1/2] [--seconds 270]
 
 The operations are the named ones and the six of tests/specialists/writing/set_aside_operations.txt, each in cuTile and
-Triton, on the first workload of the written task. Each is tuned; then its best configuration and torch take turns, with
-a cold L2. --part takes every second operation, so that two GPUs can share the work. None begins after --seconds.
+Triton, on the first workload of the written task: products of matrices first. Each is tuned, in about ten seconds on 16
+cores; then its best configuration and torch take turns, with a cold L2. The file is written after each kernel. --part
+takes every second operation, so that two GPUs can share the work. None begins after --seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +33,16 @@ from tilewright.worker.session import Session
 sys.path.append(str(Path(__file__).parent.parent))
 
 ROUNDS = 100
+TUNING_SECONDS = 20.0
+"""No compiler begins after this. What is compiled until then is raced."""
+RACED = 24
+"""All candidates of a written product are raced, not only those with the shortest predicted times."""
 LANGUAGES = ("cutile", "triton")
 EAGER = {
+    "gemm_bias_relu": "def eager(a, b, bias): return F.relu(torch.addmm(bias, a, b))",
+    "gemm_bias_silu_residual": "def eager(a, b, bias, residual): return F.silu(torch.addmm(bias, a, b)) + residual",
     "residual_rms_norm": "def eager(x, residual, weight):\n    total = x + residual\n"
     "    return F.rms_norm(total, total.shape[-1:], weight, 1e-6), total",
-    "gemm_bias_relu": "def eager(a, b, bias): return F.relu(torch.addmm(bias, a, b))",
     "bias_gelu": "def eager(x, bias): return F.gelu(x + bias, approximate='tanh')",
     "swiglu": "def eager(gate, up): return F.silu(gate) * up",
     "silu_mul": "def eager(x, factor): return F.silu(x) * factor",
@@ -50,7 +58,6 @@ EAGER = {
     "geglu": "def eager(gate, up): return F.gelu(gate, approximate='tanh') * up",
     "l2_normalise": "def eager(x): return F.normalize(x, dim=-1, eps=1e-6)",
     "masked_softmax": "def eager(x, mask): return F.softmax((x / 8).masked_fill(~mask, -1e9), -1)",
-    "gemm_bias_silu_residual": "def eager(a, b, bias, residual): return F.silu(torch.addmm(bias, a, b)) + residual",
 }
 """What a user of torch writes for each operation."""
 TRUSTED = """
@@ -69,7 +76,7 @@ task = dataclasses.replace(task, trusted=eager)
 
 def written(name: str, language: str, folder: Path) -> Path:
     """Writes the kernel and its task, with torch as the trusted implementation. Returns the file."""
-    from tests.specialists.writing.test_set_aside import SOURCE
+    from tests.specialists.writing.set_aside import SOURCE
 
     named = {each.name for each in OPERATIONS}
     source = source_of(name.replace("_", " ")) if name in named else ReferenceSource(SOURCE, name, "a bench")
@@ -80,51 +87,73 @@ def written(name: str, language: str, folder: Path) -> Path:
 
 def compared(name: str, language: str, folder: Path) -> dict[str, Any]:
     """Tunes one kernel on the first workload of its task, and times it against torch."""
-    file = written(name, language, folder)
+    begun, file = time.monotonic(), written(name, language, folder)
     workload = next(iter(load_task(str(file)).workloads))
-    (result,) = tune(str(file), workloads=[workload], store=False).workloads
-    if result.best is None:
-        raise TilewrightError(result.reason)
-    with Session(str(file)) as session:
+    with Session(str(file)) as session:  # its process loads torch while the compilers run
+        tuned = tune(str(file), workloads=[workload], store=False, top=RACED, seconds=TUNING_SECONDS)
+        (result,) = tuned.workloads
+        if result.best is None:
+            raise TilewrightError(result.reason)
         samples, torch_us = retime(session, result.workload, [result.best.configuration], ROUNDS)
     assert torch_us is not None  # it is not timed in all rounds if it is much slower
     return {
         "operation": name, "language": language, "workload": dict(result.workload.dims),
         "best": dict(result.best.configuration), "us": statistics.median(samples[0]),
         "torch_us": statistics.median(torch_us), "torch_over_ours": paired_ratio(torch_us, samples[0][: len(torch_us)]),
+        "raced": sum(each.measured is not None for each in result.candidates), "seconds": time.monotonic() - begun,
     }  # fmt: skip
+
+
+def attempted(name: str, language: str, folder: Path) -> dict[str, Any] | str:
+    """Returns the row of one kernel, or the reason why there is none. Only Ctrl-C ends the others, too."""
+    try:
+        return compared(name, language, folder)
+    except (SystemExit, Exception) as error:
+        return str(error) or traceback.format_exc()
+
+
+def run(names: Sequence[str], seconds: float, out: str | None) -> dict[str, Any]:
+    """Compares the operations in both languages. Writes the record after each kernel.
+
+    seconds: no kernel begins after them.
+    """
+    record: dict[str, Any] = {**made_here(), "rounds": ROUNDS, "rows": [], "failed": {}}
+    ends = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        for name, language in product(names, LANGUAGES):
+            row = "no time was left" if time.monotonic() > ends else attempted(name, language, Path(folder))
+            if isinstance(row, str):
+                record["failed"][f"{name} {language}"] = row
+                print(f"{name} {language}: {row}", flush=True)
+            else:
+                record["rows"].append(row)
+                print(
+                    f"{name:24} {language:7} {row['us']:8.1f} us, torch {row['torch_us']:8.1f} us, torch/ours "
+                    f"{row['torch_over_ours']:.3f}, in {row['seconds']:.1f} s", flush=True,
+                )  # fmt: skip
+            write(out, record)
+    return record
+
+
+def chosen(only: str, part: str) -> list[str]:
+    """Returns the names of the operations. ``only``: names with commas, or "" for all. ``part``: such as ``1/2``."""
+    names = [each.strip() for each in only.split(",") if each.strip()] or list(EAGER)
+    if unknown := [each for each in names if each not in EAGER]:
+        sys.exit(f"unknown operation '{unknown[0]}'; known: {', '.join(EAGER)}")
+    number, parts = map(int, part.split("/"))
+    return names[number - 1 :: parts]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EAGER))
     parser.add_argument("--out")
+    parser.add_argument("--only", default="", metavar="NAME,NAME", help=", ".join(EAGER))
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     given = parser.parse_args()
+    names = chosen(given.only, given.part)
     need_gpu()
-    part, parts = map(int, given.part.split("/"))
-    chosen = (list(given.names) or list(EAGER))[part - 1 :: parts]
-    rows, failed, ends = list[dict[str, Any]](), dict[str, str](), time.monotonic() + given.seconds
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
-            for language in LANGUAGES:
-                if time.monotonic() > ends:
-                    failed[f"{name} {language}"] = "no time was left"
-                    continue
-                try:
-                    row = compared(name, language, Path(folder))
-                except (TilewrightError, SystemExit, AssertionError) as error:
-                    failed[f"{name} {language}"] = str(error) or traceback.format_exc()
-                    print(f"{name} {language}: {failed[f'{name} {language}']}", flush=True)
-                    continue
-                rows.append(row)
-                print(
-                    f"{name:24} {language:7} {row['us']:8.1f} us, torch {row['torch_us']:8.1f} us, torch/ours "
-                    f"{row['torch_over_ours']:.3f}", flush=True,
-                )  # fmt: skip
-                write(given.out, {**made_here(), "rounds": ROUNDS, "rows": rows, "failed": failed})
-    write(given.out, {**made_here(), "rounds": ROUNDS, "rows": rows, "failed": failed})
+    run(names, given.seconds, given.out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.runtime.wrapper.wrapper import tuned
     from tilewright.space.space import Space
     from tilewright.task.loading import editable
-    from tilewright.task.task import Launch, Task
+    from tilewright.task.task import Implementation, Launch, Task
     from tilewright.task.tensors import Output, Tensor, descriptor, fixed, integers, normal, offsets, uniform
     from tilewright.tune.tune import tune
     from tilewright.verify.check import check
@@ -44,7 +44,7 @@ _HOMES = {
         "runtime.wrapper.wrapper": "tuned",
         "space.space": "Space",
         "task.loading": "editable",
-        "task.task": "Launch Task",
+        "task.task": "Implementation Launch Task",
         "task.tensors": "Output Tensor descriptor fixed integers normal offsets uniform",
         "tune.tune": "tune",
         "verify.check": "check",
@@ -54,9 +54,9 @@ _HOMES = {
 """Public name → the module that defines it."""
 
 __all__ = [
-    "Configuration", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError", "Workload", "check",
-    "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal", "offsets", "optimize",
-    "powers_of_two", "report", "tune", "tuned", "uniform",
+    "Configuration", "Implementation", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError", "Workload",
+    "check", "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal", "offsets",
+    "optimize", "powers_of_two", "report", "tune", "tuned", "uniform",
 ]  # fmt: skip
 
 

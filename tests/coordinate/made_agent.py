@@ -3,7 +3,9 @@ program's runs would say is scripted, so that no test depends on the speed of a 
 
 from __future__ import annotations
 
+import math
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from tilewright.ledger.records import Risk
 from tilewright.optimize.versions.journal import Journal
 from tilewright.profile.figures import Profile
 from tilewright.program.findings.base import RunFinding
-from tilewright.program.trial import ChangeTrial, Texts
+from tilewright.program.trial import ChangeTrial, Needed, Texts
 from tilewright.race.interval import Interval
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.profiling import Profiling
@@ -89,8 +91,12 @@ class ScriptedJudge:
     profiles: list[Profile] = field(default_factory=list)
     found: list[RunFinding] = field(default_factory=list)
     fails: TilewrightError | None = None
+    needs: Needed = field(default_factory=lambda: Needed(0.0, 0.0))
+    most: list[float] = field(default_factory=list)
 
-    def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
+    def baseline(
+        self, original: Texts, incumbent: Texts, *, profile: bool = False, record: bool = False
+    ) -> AgentMeasurement:
         self.before_each("baseline")
         self.seen.append(("baseline", dict(original)))
         return measurement("baseline", step=20.0)
@@ -103,10 +109,16 @@ class ScriptedJudge:
             raise self.fails
         return tuple(self.found)
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
+    def needed(self) -> Needed:
+        return self.needs
+
+    def judge(
+        self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float, most: float = math.inf
+    ) -> ChangeTrial:
         self.before_each(change.name)
         self.seen.append((change.name, dict(incumbent)))
         self.asked.append(asked)
+        self.most.append(most)
         run, outputs = measurement("operations", change.id), measurement("outputs", change.id, worst=0.5)
         ratio = self.ratios.get(change.name)
         if ratio is None:
@@ -117,7 +129,9 @@ class ScriptedJudge:
         return ChangeTrial(kept=kept, failed_at="" if kept else "validate", why="" if kept else "applied but no gain",
                      reason=f"{ratio} of the time", run=run, outputs=outputs, race=race)  # fmt: skip
 
-    def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
+    def effect(
+        self, original: Texts, final: Texts, changes: tuple[AgentChange, ...], seconds: float = math.inf
+    ) -> tuple[AgentMeasurement, ...]:
         self.before_each("effect")
         self.seen.append(("effect", dict(original)))
         values = {"step before, µs": 20.0, "step after, µs": 20.0 * self.effect_ratio.centre}
@@ -129,13 +143,15 @@ def plan_for(script: Path, question: str = "speed up train.py", **fields: object
 
 
 @contextmanager
-def coordinator(plan: AgentPlan, home: Path, judge: ScriptedJudge, seconds: float = 1e6) -> Iterator[Coordinator]:
+def coordinator(
+    plan: AgentPlan, home: Path, judge: ScriptedJudge, seconds: float = 1e6, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Coordinator]:
     """A coordinator of a new run, or of the interrupted one."""
     with AgentLedger(home / "ledger.db") as ledger:
         record = agent_plan.record_of(plan)
         run, parts = ledger.resume(record.key) or (ledger.begin(record), AgentParts())
         with Journal.open(plan.program.root, run.run, home) as journal:
-            yield Coordinator(plan, RunBook(ledger, run, parts), Hands(judge, journal), seconds=seconds)
+            yield Coordinator(plan, RunBook(ledger, run, parts), Hands(judge, journal), seconds=seconds, clock=clock)
 
 
 def worked(

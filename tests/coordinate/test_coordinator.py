@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.optimize.versions.journal import Journal
 from tilewright.program.findings.base import RunFinding
 from tilewright.program.findings.record import Line as ProgramLine
+from tilewright.program.trial import Needed, Texts
+from tilewright.report.agent.evidence import AgentEvidence
+from tilewright.report.agent.views import report_of
 
 REPORT = """Primary bottleneck: memory-bound
 Evidence: 89 % of peak
@@ -118,9 +122,55 @@ def test_without_a_kept_change_nothing_was_written(script: Path, home: Path, mon
 def test_the_time_limit_ends_the_work_with_a_reason(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proposing(monkeypatch, slow="fast")
     with coordinator(plan_for(script), home, ScriptedJudge({"fast": FASTER}), seconds=-1.0) as made:
-        parts = made.work().parts
+        book = made.work()
+    assert book.run.stop_reason == "no change was tried: the time limit was reached; raise it with --seconds"
+    parts = book.parts
     assert [(end.status, end.why) for end in parts.ends] == [("remaining", "blocked")]
     assert "--seconds" in parts.ends[0].reason
+
+
+def test_a_change_is_begun_only_if_it_and_the_last_race_fit_into_the_time_left(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change takes 50 s and the last race 20 s. In 100 s there is time for one change. What it needs is estimated
+    before it is begun, so the run ends with its race, and the other change is named as not tried."""
+    proposing(monkeypatch, slow="fast", slower="faster")
+    now = [0.0]
+
+    def works(name: str) -> None:
+        now[0] += {"baseline": 5.0, "effect": 20.0}.get(name, 50.0)
+
+    judge = ScriptedJudge({"fast": FASTER, "faster": FASTER}, works, needs=Needed(50.0, 20.0))
+    with coordinator(plan_for(script), home, judge, seconds=100.0, clock=lambda: now[0]) as made:
+        book = made.work()
+    assert now[0] == 75.0
+    assert [name for name, _ in judge.seen] == ["baseline", "fast", "effect"]
+    assert judge.most == [75.0], "what is left for the change, without the last race"
+    assert [(end.status, end.why) for end in book.parts.ends] == [("applied", ""), ("remaining", "blocked")]
+    assert book.parts.ends[1].reason.startswith("not tried (time): ")
+    assert book.run.effect and book.run.proof and book.run.patch
+    report = report_of(AgentEvidence(book.run, book.parts))
+    (remaining,) = (each for each in report.sections if each.heading == "Remaining Opportunities")
+    assert any("not tried (time)" in line for point in remaining.points for line in point.lines)
+
+
+def test_a_profile_is_made_again_only_when_it_will_be_read(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two changes of places in the source are kept. They quote no profile, so one profile after both is enough."""
+    proposing(monkeypatch, slow="fast", slower="faster")
+    judge = ScriptedJudge({"fast": FASTER, "faster": FASTER})
+    incumbents: list[Texts] = []
+
+    def profile(incumbent: Texts) -> None:
+        incumbents.append(incumbent)
+
+    monkeypatch.setattr(judge, "profile", profile)
+    plan = replace(plan_for(script), gpu=True)
+    with coordinator(plan, home, judge) as made:
+        parts = made.work().parts
+    assert len(parts.kept) == 2
+    assert incumbents == [{}, {script: script.read_text()}]
 
 
 def test_a_lossy_change_waits_until_it_is_allowed(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,14 @@ def test_a_short_race_comes_to_its_first_look() -> None:
     assert race(SimulatedMachine(3, ratio=0.5), 5, seconds=45.0).rounds < FIRST_LOOK
 
 
+def test_a_race_never_begins_a_pair_that_would_pass_its_limit() -> None:
+    """Each pair takes 20 s. The time to the first look is longer than what is left."""
+    machine = SimulatedMachine(3, ratio=0.5)
+    done = raced(VERSIONS, each_by(machine), rounds=25, seconds=1e9, most=90.0, seed=5, now=lambda: machine.seconds)
+    assert isinstance(done, ProgramRace) and machine.seconds == 80.0
+    assert (done.decided, done.ratio.decided) == ("tied", False) and "too few to tell" in done.reason
+
+
 def test_equal_versions_are_seldom_called_different() -> None:
     """300 races; promised is half of the 5 % that are allowed here."""
     decided = [race(SimulatedMachine(seed), seed + 1000).decided for seed in range(300)]

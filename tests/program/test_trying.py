@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilewright.errors import MachineError, RequestError
 from tilewright.ledger.agent_records import AgentChange
 from tilewright.program import trying
+from tilewright.program.checking import CheckedChange
 from tilewright.program.command import ProgramCommand
+from tilewright.program.early import Meanwhile
+from tilewright.program.findings.record import RecordedRun
 from tilewright.program.race import ProgramRace
 from tilewright.program.run import ProgramFailed
 from tilewright.program.trying import ProgramTrials
 from tilewright.progress import Progress
 from tilewright.race.stats import Interval
+from tilewright.tools import child
 
 pytest.importorskip("torch")
 
@@ -55,7 +61,7 @@ def trials(script: Path) -> Iterator[ProgramTrials]:
 
     command = ProgramCommand.of("train.py", script.parent)
     trials = ProgramTrials(command, steps=4, run_seconds=120.0, race_seconds=0.0, progress=progress)
-    baseline = trials.baseline({}, {})
+    baseline = trials.baseline({}, {}, record=True)
     assert (baseline.kind, baseline.device) == ("baseline", "this CPU")
     assert baseline.values["steps"] == 4
     assert baseline.values["median step, µs"] > 0.0
@@ -119,11 +125,69 @@ def test_a_right_change_is_raced_and_a_race_without_time_blocks_it(trials: Progr
     assert trial.race is not None and trial.race.verdict == "failed"
 
 
+def test_the_first_runs_are_enough_for_the_findings(trials: ProgramTrials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version with other texts is recorded in a run of its own."""
+    shown: list[str] = []
+    monkeypatch.setattr(trials, "progress", lambda stage, *_: shown.append(stage))
+    assert trials._recorded is not None and isinstance(trials._recorded[1], RecordedRun), trials._recorded
+    trials.findings({})
+    assert shown == []
+    trials.findings({trials.command.script: PROGRAM.replace("range(4)", "range(5)")})
+    assert set(shown) == {"recorded run"}
+
+
+def test_the_copies_of_a_race_start_while_the_outputs_are_checked_and_end_if_they_are_wrong(
+    trials: ProgramTrials, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    check = trials._check
+
+    def checked(*given: Any) -> CheckedChange:
+        started.append(len(child._running))
+        return check(*given)
+
+    monkeypatch.setattr(trials, "race_seconds", 60.0)
+    monkeypatch.setattr(trials, "_check", checked)
+    before = len(child._running)
+    trial = trials.judge(change_of(script, "square()", "abs()"), {}, asked=True, seconds=0.0)
+    assert (trial.kept, trial.failed_at, trial.race) == (False, "correctness", None)
+    assert started[0] >= before + 2 and len(child._running) == before
+
+
+def test_a_change_that_fails_beside_the_copies_of_its_race_is_checked_again_alone(
+    trials: ProgramTrials, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first observed run of the changed program fails, as one that lacks memory. The second does not."""
+
+    def race(*_: object, meanwhile: Meanwhile | None = None, **__: object) -> ProgramFailed:
+        if meanwhile is not None:
+            meanwhile()
+        return ProgramFailed("race", "no time")
+
+    monkeypatch.setattr(trying, "race_programs", race)
+    once = (
+        f"import os, torch\nmark = {str(tmp_path / 'mark')!r}\nif not os.path.exists(mark):\n"
+        "    open(mark, 'w').close()\n    raise SystemExit('out of memory')\n"
+    )
+    changed = change_of(script, "import torch\n", once, ran="aten::pow|aten::square")
+    trial = trials.judge(replace(changed, ran=()), {}, asked=True, seconds=0.0)
+    assert (tmp_path / "mark").exists() and trial.run.verdict == "no pattern"
+    assert trial.outputs is not None and trial.outputs.verdict in ("equal", "within tolerance")
+    assert trial.failed_at == "validate" and "no time" in trial.reason
+
+
+def test_what_is_needed_is_estimated_from_runs_and_races(trials: ProgramTrials) -> None:
+    before = trials.needed()
+    assert before.change > before.effect > trials._original.wall_s
+    trials._races.extend([3.0, 1e6, 2.0])
+    assert trials.needed() == (trials._original.wall_s + 3.0, 3.0)
+
+
 def test_a_kept_change_whose_edit_was_refused_is_not_counted(
     trials: ProgramTrials, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faster = ProgramRace(Interval(0.5, 0.6, 0.7, 0.95, 6), 2.0, 1.0, {}, 6, "faster", "")
-    monkeypatch.setattr(trials, "_race", lambda *_: faster)
+    monkeypatch.setattr(trials, "_race", lambda *_, **__: faster)
     changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros$")
     first = trials.judge(changed, {}, asked=True, seconds=0.0)
     again = trials.judge(changed, {}, asked=True, seconds=0.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import RequestError
-from tilewright.runtime import tracing
+from tilewright.runtime import tracing, turns
 from tilewright.runtime.started import python_path, recorded
 
 torch = pytest.importorskip("torch")
@@ -34,11 +34,22 @@ print("done")
 """
 
 
-def traced(code: str, folder: Path, last: str = "5", seconds: str = "0") -> subprocess.CompletedProcess[str]:
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
-    wanted = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: last, tracing.SECONDS: seconds}
-    environment = {**base, "PYTHONPATH": python_path(base), **wanted}
+def traced(
+    code: str, folder: Path, last: str = "5", seconds: str = "0", end: str = ""
+) -> subprocess.CompletedProcess[str]:
+    environment = environment_of(folder, last, seconds, end)
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+
+
+def traced_in_background(code: str, folder: Path, end: str, turn: str) -> subprocess.Popen[bytes]:
+    environment = {**environment_of(folder, "5", "0", end), turns.VARIABLE: turn}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment)
+
+
+def environment_of(folder: Path, last: str, seconds: str, end: str) -> dict[str, str]:
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
+    wanted = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: last, tracing.SECONDS: seconds, tracing.END_STEP: end}
+    return {**base, "PYTHONPATH": python_path(base), **wanted}
 
 
 def names(folder: Path) -> set[str]:
@@ -91,6 +102,39 @@ def test_the_time_limit_ends_the_recording(tmp_path: Path) -> None:
         f"import pathlib, time\nwhile not list(pathlib.Path({str(tmp_path)!r}).glob('process*')): time.sleep(0.01)\n"
     )
     assert traced(code, tmp_path, last="15", seconds="0.05").returncode == 0
+    assert list(tmp_path.glob("process*.json.gz"))
+
+
+def test_a_program_of_which_only_the_trace_is_wanted_is_ended(tmp_path: Path) -> None:
+    done = traced(TRAINS.replace("STEPS", "1000000"), tmp_path, end="8")
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+    assert "ProfilerStep#4" in names(tmp_path)
+    assert len(recorded(tmp_path, 0)[1]) == 2, "the times between steps 6, 7 and 8"
+
+
+def test_a_program_that_was_started_early_waits_before_it_records(tmp_path: Path) -> None:
+    """The pipe cannot be opened for writing before the program waits at its other end."""
+    os.mkfifo(tmp_path / "turn")
+    program = traced_in_background(TRAINS.replace("STEPS", "1000000"), tmp_path, "8", str(tmp_path / "turn"))
+    with (tmp_path / "turn").open("wb", buffering=0) as turn:
+        assert not list(tmp_path.glob("*process*"))
+        turn.write(b"x")
+    assert program.wait() == 0 and "ProfilerStep#4" in names(tmp_path)
+
+
+def test_a_program_that_uses_no_gpu_waits_and_is_ended_too(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "turn")
+    code = TRAINS.replace("STEPS", "1000000").replace("first_use()", "")
+    program = traced_in_background(code, tmp_path, "8", str(tmp_path / "turn"))
+    with (tmp_path / "turn").open("wb", buffering=0) as turn:
+        turn.write(b"x")
+    assert program.wait() == 0 and not list(tmp_path.glob("*process*"))
+
+
+def test_a_program_without_steps_is_ended_with_its_recording(tmp_path: Path) -> None:
+    code = TRAINS.replace("STEPS", "0") + "while True:\n    torch.ones(2).sum()\n"
+    done = traced(code, tmp_path, last="15", seconds="0.05", end="35")
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
     assert list(tmp_path.glob("process*.json.gz"))
 
 

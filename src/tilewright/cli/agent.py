@@ -31,7 +31,7 @@ Command = Annotated[
 Analysis = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Work through this analysis.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Run the plan without asking.")]
 Lossy = Annotated[bool, typer.Option("--allow-lossy", help="Also try changes that round differently, such as TF32.")]
-Seconds = Annotated[float, typer.Option(min=1.0, help="After this many seconds, begin no further change.")]
+Seconds = Annotated[float, typer.Option(min=1.0, help="Time limit. What does not fit into it is not tried.")]
 RunSeconds = Annotated[float, typer.Option(min=1.0, help="The longest run of your program.")]
 Undo = Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take back all changes of this run.")]
 
@@ -124,7 +124,7 @@ def _worked(plan: AgentPlan, seconds: float, run_seconds: float, as_json: bool) 
             if not parts.items and not run.started:
                 run = ledger.begin(run)
             race = min(RACE_SECONDS, seconds / 2)
-            judge = ProgramTrials(plan.program, run_seconds=run_seconds, race_seconds=race, progress=bars)
+            judge = ProgramTrials(plan.program, run_seconds=min(run_seconds, seconds), race_seconds=race, progress=bars)
             book: RunBook = RunBook(ledger, run, parts)
             done = Coordinator(plan, book, Hands(judge, journal), seconds=seconds, progress=bars).work()
         return done.run, done.parts

@@ -39,7 +39,7 @@ def candidate_table(
     best = ordered if show_all else distinct[:ROWS]
     shown = [candidate for candidate in ordered if candidate in best or candidate.configuration == shipped]
     copies = Counter(() if show_all else original.values())
-    knobs = list(ordered[0].configuration) if ordered else []
+    knobs = list(dict.fromkeys(knob for each in ordered for knob in each.configuration))
     table = TerminalTable(*map(knob_column, knobs), "status", *(column for column, _ in cells), title=title)
     for candidate in shown:
         values = (_value(candidate.configuration, knob) for knob in knobs)
@@ -127,8 +127,10 @@ def microseconds(us: float) -> str:
 
 
 def _value(configuration: Configuration, knob: str) -> Text:
-    """Returns the value of a knob; ``auto`` if the compiler chooses it."""
-    value = configuration.get(knob)
+    """Returns the value of a knob; ``auto`` if the compiler chooses it, `NOTHING` if the configuration lacks it."""
+    if knob not in configuration:
+        return Text(NOTHING)
+    value = configuration[knob]
     return Text("auto", style="dim") if value is None else Text(str(value))
 
 

@@ -22,6 +22,7 @@ from tilewright.languages import is_kernel, language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.machine_code.cubin import read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Value, Workload
+from tilewright.space.union import implementation_of
 from tilewright.task.task import Launch, Task
 
 BUDGET_SECONDS = 10.0
@@ -66,8 +67,8 @@ def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]]:
 
 def hints_of(task: Task, config: Configuration) -> dict[str, Value]:
     """Returns the compiler hints of a configuration. The value None removes a hint of the kernel's decorator, so that
-    the compiler chooses."""
-    return {name: config[name] for name in task.space.hints}
+    the compiler chooses. A configuration has the hints of its own implementation only."""
+    return {name: config[name] for name in task.space.hints if name in config}
 
 
 def compile_all(
@@ -121,13 +122,13 @@ def compile_all(
     return [done[index] for index in range(len(units))]
 
 
-def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str:
-    """Returns the name of the language of the task's kernels; "" if no configuration can be launched.
+def languages_of(task: Task, workloads: Sequence[Workload], board: Board) -> tuple[str, ...]:
+    """Returns the names of the languages of the task's kernels; () if no configuration can be launched.
 
-    Of a large space, only the first configurations are tried. Raises TaskError if a launch, or two configurations, mix
-    languages.
+    Of a large space, only the first configurations are tried. Raises TaskError if a launch, or two configurations of
+    one implementation, mix languages.
     """
-    first: dict[str, Configuration] = {}
+    first: dict[tuple[str, str], Configuration] = {}
     for workload in workloads:
         for config in islice(task.space.each(board.sm, workload.dims), TRIED):
             try:
@@ -139,11 +140,23 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
             language = language_of(launched[0].kernel)
             if problem := _mixed(launched[0], language, launched[1]):
                 raise TaskError(f"task '{task.name}': {problem}")
-            first.setdefault(language.name, config)
-    if len(first) > 1:
-        each = ", ".join(f"{config} launches a kernel of '{name}'" for name, config in first.items())
-        raise TaskError(f"task '{task.name}' mixes languages: {each}; fix: write one task for each language")
-    return next(iter(first), "")
+            first.setdefault((implementation_of(config), language.name), config)
+    if len(first) > len({implementation for implementation, _ in first}):
+        each = ", ".join(f"{config} launches a kernel of '{name}'" for (_, name), config in first.items())
+        raise TaskError(f"task '{task.name}' mixes languages: {each}; fix: write one implementation for each language "
+                        "(implementations=)")  # fmt: skip
+    return tuple(dict.fromkeys(name for _, name in first))
+
+
+def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str:
+    """Returns the name of the language of the task's kernels; "" if no configuration can be launched.
+
+    Raises TaskError if the task has several implementations, or mixes languages.
+    """
+    if task.implementations:
+        raise TaskError(f"task '{task.name}' has {len(task.implementations)} implementations, and only the kernel of "
+                        "one can be changed; fix: write a task with one of them (launch= and space=)")  # fmt: skip
+    return next(iter(languages_of(task, workloads, board)), "")
 
 
 def refuse_broken(task: Task, units: Iterable[Unit]) -> None:
@@ -176,10 +189,12 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
 
     Returns the number of stored cubins.
     """
-    built = [each.built for each in compiled if isinstance(each.built, Built)]
-    if not built:
-        return 0
-    return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
+    built: dict[str, tuple[Language, list[Built]]] = {}
+    for each in compiled:
+        if isinstance(each.built, Built):
+            language = language_of(launch_of(task, each.unit)[0].kernel)
+            built.setdefault(language.name, (language, []))[1].append(each.built)
+    return sum(language.remember(cubins) for language, cubins in built.values())
 
 
 def effort(constants: Iterable[tuple[str, object]]) -> float:

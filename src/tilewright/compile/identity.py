@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from tilewright.compile.compile import Unit, lower
@@ -24,12 +25,11 @@ def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
     kernel, grid, arrays and bytecode.
     """
     space = task.space
-    parts = [repr((space.constants, space.hints, space.shipped, space.include, space.only))]
+    parts = [repr((space.constants, space.hints, space.every_shipped, space.include, space.only))]
     parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in editable_files(task)]
     functions = list(_functions(task))
-    for workload in workloads:
-        unit = Unit(workload, space.shipped, board)
-        lowered = lower(task, unit)
+    for workload, shipped in product(workloads, space.every_shipped):
+        lowered = lower(task, Unit(workload, shipped, board))
         parts.append(repr((workload.name, sorted(workload.dims.items()), task.arrays(workload.dims))))
         if isinstance(lowered, Failed):  # the run reports this failure
             parts.append(lowered.reason)
@@ -42,6 +42,7 @@ def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
 
 
 def _functions(task: Task) -> Iterator[Any]:
+    yield from (each.launch for each in task.implementations.values())
     yield from (task.launch, task.reference, task.trusted, task.flops, task.bytes_moved, task.serves)
     yield from (predicate.function for predicate in task.space.where)
     if task.backward is not None:

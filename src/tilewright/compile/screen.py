@@ -25,6 +25,7 @@ from tilewright.hardware.prediction import Launched
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument
 from tilewright.records import Bound, Candidate, Configuration, Failed, MachineCode, Screened
+from tilewright.space.union import implementation_of
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 
@@ -257,7 +258,10 @@ def _us(group: _Group) -> str:
 def screen_compiled(
     task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
-    """Returns the verdict for each configuration, or the failure if the configuration did not compile."""
+    """Returns the verdict for each configuration, or the failure if the configuration did not compile.
+
+    Each implementation of the task is judged by itself, because predictions compare kernels of one language best.
+    """
     work = work_of(task, workload.dims)
     outcomes: dict[Configuration, Screened | Failed] = {}
     ignored: dict[Configuration, str] = {}
@@ -274,9 +278,10 @@ def screen_compiled(
                 ignored[config] = f"; {', '.join(without)} {verb} no effect with {because}"
             asked = asked if isinstance(asked, int) and "occupancy" not in without else None
             rows.append(ScreenRow(config, launch.grid, each.code, asked, language.arguments(launch)))
-    verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
-    for row, verdict in zip(rows, verdicts, strict=True):
-        outcomes[row.configuration] = replace(verdict, reason=verdict.reason + ignored.get(row.configuration, ""))
+    for shipped in task.space.every_shipped:
+        own = [row for row in rows if implementation_of(row.configuration) == implementation_of(shipped)]
+        for row, verdict in zip(own, screen(own, work, board, bound, shipped=shipped), strict=True):
+            outcomes[row.configuration] = replace(verdict, reason=verdict.reason + ignored.get(row.configuration, ""))
     return outcomes
 
 

@@ -63,7 +63,7 @@ class Hands:
 
 
 class Coordinator:
-    """One run. ``seconds``: after this time, no new change is begun."""
+    """One run. ``seconds``: its time limit. A change is begun only if it and the last race fit into the time left."""
 
     def __init__(
         self, plan: AgentPlan, book: RunBook, hands: Hands, *, seconds: float, progress: Progress = silent,
@@ -73,6 +73,7 @@ class Coordinator:
         self.progress, self._clock, self._until = progress, clock, clock() + seconds
         self.profile: Profile | None = None
         self._baseline = ""
+        self._profiled: texts.Texts | None = None
         self._tried: set[tuple[str, frozenset[Path]]] = set()
 
     def work(self) -> RunBook:
@@ -102,7 +103,8 @@ class Coordinator:
     def _measure_baseline(self) -> None:
         kept = self.book.parts.kept
         self.progress("baseline", 0, 1, str(self.plan.program))
-        self._baseline = self.book.measured(self.judge.baseline(texts.original(kept), texts.final(kept)))
+        wanted = {"profile": self.plan.gpu, "record": self._to_record()}
+        self._baseline = self.book.measured(self.judge.baseline(texts.original(kept), texts.final(kept), **wanted))
         self.progress("baseline", 1, 1)
 
     def _plan_items(self) -> None:
@@ -113,12 +115,16 @@ class Coordinator:
         self._look_at_a_run()
 
     def _profile_again(self) -> None:
-        """Profiles the incumbent if autopilot has a GPU. Each new kind of finding becomes an item."""
-        if not self.plan.gpu:
+        """Profiles the incumbent if autopilot has a GPU, and if it changed since the last profile. Each new kind of
+        finding becomes an item.
+        """
+        incumbent = texts.final(self.book.parts.kept)
+        if not self.plan.gpu or incumbent == self._profiled or (self._profiled is not None and self._late()):
             return
+        self._profiled = incumbent
         about = f"{self.plan.program}, with the changes kept so far"
         try:
-            found = self.judge.profile(texts.final(self.book.parts.kept))
+            found = self.judge.profile(incumbent)
         except TilewrightError as error:  # an error of the profiler is no error of the program
             self.book.measured(AgentMeasurement(kind="profile", about=about, verdict="failed", reason=str(error)))
             return
@@ -136,7 +142,7 @@ class Coordinator:
 
     def _look_at_a_run(self) -> None:
         """Records the operations of the program in one run. Each finding becomes an item, or belongs to one."""
-        if not self.plan.records or any(each.kind == "record" for each in self.book.parts.measurements):
+        if not self._to_record():
             return
         program, kept = self.plan.program, self.book.parts.kept
         about = f"{program}, its operations"
@@ -154,16 +160,29 @@ class Coordinator:
         self.book.planned(items)
         self.book.found(findings)
 
+    def _to_record(self) -> bool:
+        return self.plan.records and not any(each.kind == "record" for each in self.book.parts.measurements)
+
     def _device(self) -> str:
         baseline = self.book.parts.measurement(self._baseline)
         return baseline.device if baseline else ""
 
     def _next_item(self) -> WorkItem | None:
-        """Returns the best item that has not ended. Returns None if all have ended."""
+        """Returns the best item that has not ended. Returns None if all have ended.
+
+        The incumbent is profiled again only when a specialist will read the profile, or nothing is left to do.
+        """
+        open_ = self._open_items()
+        if not (open_ and (open_[0].change or open_[0].id.startswith(from_run.FOUND))):
+            self._profile_again()
+            open_ = self._open_items()
+        ended, items = len(self.book.parts.ends), len(self.book.parts.items)
+        self.progress("items", ended, items, open_[0].text if open_ else "")
+        return open_[0] if open_ else None
+
+    def _open_items(self) -> tuple[WorkItem, ...]:
         ends = {end.item for end in self.book.parts.ends}
-        open_ = [autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends]
-        self.progress("items", len(ends), len(self.book.parts.items), open_[0].text if open_ else "")
-        return ranked(open_)[0] if open_ else None
+        return tuple(ranked([autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends]))
 
     def _item_again(self) -> WorkItem | None:
         """Plans tied changes again, and returns the best of them. Returns None if there are none.
@@ -172,9 +191,11 @@ class Coordinator:
         that the change speeds up.
         """
         again = autopilot.items_again(self.book.parts)
+        if not again or self._late():
+            return None
         self._tried -= {_key(change) for change, _ in again}
         self.book.planned([item for _, item in again])
-        return self._next_item() if again else None
+        return self._next_item()
 
     # Delegate ---------------------------------------------------------------------------------------
 
@@ -190,8 +211,6 @@ class Coordinator:
             for proposal in self._proposals(item, delegation, refusals):
                 trials.append(self._try(item, delegation, proposal))
         self.book.ended(ended(item, trials, refusals, self.book.parts))
-        if any(trial.kept for _, trial in trials):
-            self._profile_again()
 
     def _delegations(self, item: WorkItem) -> tuple[Delegation, ...]:
         return plan_of(
@@ -205,7 +224,7 @@ class Coordinator:
     ) -> Iterator[ProgramProposal]:
         """Yields proposals until there is no new one. After a kept change the files differ, so the specialists are
         asked again."""
-        if delegation.specialist != autopilot.MEASURES and self._clock() > self._until:
+        if delegation.specialist != autopilot.MEASURES and self._late():
             refusals.append(LATE)
             return
         proposed, kept = _proposed(delegation), len(self.book.parts.kept)
@@ -213,7 +232,7 @@ class Coordinator:
             refusals.append(proposed)
             return
         while (new := next((each for each in proposed if self._is_new(item, each)), None)) is not None:
-            if self._clock() > self._until:
+            if self._late():
                 refusals.append(LATE)
                 return
             if len(self.book.parts.kept) > kept:
@@ -243,7 +262,8 @@ class Coordinator:
         plan = done(plan, "prerequisites", change.site)
         self.book.stepped(change.id, plan)
         asked = self.plan.mode == "user-specified"
-        trial = self.judge.judge(change, texts.final(self.book.parts.kept), asked, self._share())
+        most = self._left() - self.judge.needed().effect
+        trial = self.judge.judge(change, texts.final(self.book.parts.kept), asked, self._share(), most)
         plan = self._judged(plan, trial)
         self.book.stepped(change.id, plan)
         self.book.stepped(change.id, self._keep(plan, change) if trial.kept else _left_as_it_was(plan))
@@ -252,7 +272,15 @@ class Coordinator:
     def _share(self) -> float:
         """Returns the seconds of one race: the remaining time, divided among the open items and the last race."""
         left = len(self.book.parts.items) - len(self.book.parts.ends)
-        return max(0.0, self._until - self._clock()) / (left + 1)
+        return max(0.0, self._left()) / (left + 1)
+
+    def _left(self) -> float:
+        """Returns the seconds up to the time limit."""
+        return self._until - self._clock()
+
+    def _late(self) -> bool:
+        """Returns whether another change and the race of the whole command do not fit into the time that is left."""
+        return self._left() < sum(self.judge.needed())
 
     def _change_of(self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal) -> AgentChange:
         old, new = texts.on_disk(proposal.texts), proposal.texts
@@ -309,7 +337,7 @@ class Coordinator:
         effect, proof = "", ""
         if kept:
             self.progress("effect", 0, 1, str(self.plan.program))
-            measured = self.judge.effect(texts.original(kept), texts.final(kept), kept)
+            measured = self.judge.effect(texts.original(kept), texts.final(kept), kept, self._left())
             ids = {each.kind: self.book.measured(each) for each in measured}
             effect, proof = ids.get("effect", ""), ids.get("operations", "")
             self.progress("effect", 1, 1)

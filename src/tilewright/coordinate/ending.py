@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.coordinate.priority import WorkItem
 from tilewright.ledger.agent_records import AgentChange, AgentEnd, AgentParts
 from tilewright.program.trial import ChangeTrial
-from tilewright.specialists.proposal import NoProposal
+from tilewright.specialists.proposal import LATE, OUT_OF_TIME, NoProposal
 
 NOTHING_NEW = NoProposal(
     "mechanism already present", "an earlier item has already tried the proposals of its specialists"
@@ -28,9 +28,10 @@ def ended(
         why, reason = trial.why or "blocked", trial.reason
         if trial.kept:  # it was correct and faster, but the user's files could not be changed
             reason = next(step.reason for step in parts.steps_of(change.id) if step.state == "failed")
-        return AgentEnd(item=item.id, status="rolled back", why=why, reason=f"{change.name}: {reason}",
+        more = f"; other changes for it were {LATE.reason}" if LATE in refusals else ""
+        return AgentEnd(item=item.id, status="rolled back", why=why, reason=f"{change.name}: {reason}{more}",
                         evidence=_evidence(change, parts))  # fmt: skip
-    refusal = min(refusals, key=lambda each: each.why == "blocked", default=NOTHING_NEW)
+    refusal = min(refusals, key=lambda each: (each != LATE, each.why == "blocked"), default=NOTHING_NEW)
     return AgentEnd(item=item.id, status="remaining", why=refusal.why, reason=refusal.reason, evidence=refusal.evidence)
 
 
@@ -47,6 +48,8 @@ def stop_reason(parts: AgentParts, effect: str) -> str:
     """
     kept = len(parts.kept)
     if not kept:
+        if not parts.changes and any(end.reason == LATE.reason for end in parts.ends):
+            return f"no change was tried: {OUT_OF_TIME}"
         if parts.items:
             return "no change was kept"
         return (

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all, one_language, refuse_broken_tools
+from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all, languages_of, refuse_broken_tools
 from tilewright.compile.screen import candidate_of, screen_compiled
 from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import detect
@@ -82,7 +82,7 @@ def inspect(
     boards = [default_board(arch) for arch in archs] if archs else [target_of(None, detect()).board]
     only = task.space.chosen(config)
     for board in boards:
-        one_language(task, [chosen], board)
+        languages_of(task, [chosen], board)
     units = [
         Unit(chosen, configuration, board)
         for board in boards

@@ -75,6 +75,12 @@ class ProgramCommand:
     def _found(self) -> tuple[Path, Path | None]:
         return _script(self.words, self.cwd)
 
+    @property
+    def launches(self) -> bool:
+        """Whether a launcher starts the script, maybe in several processes."""
+        program, *rest = self.words[program_at(self.words) :]
+        return Path(program).name in LAUNCHERS or any(word.removeprefix("-m") in LAUNCHING_MODULES for word in rest)
+
     def python_files(self) -> tuple[Path, ...]:
         """Returns the Python files of the root that git does not ignore, absolute, with the script."""
         files = {self.root / name for name in files_of(self.root) if name.suffix == ".py"}

@@ -17,12 +17,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from tilewright.program.copies import Startable
+from tilewright.program.early import memory
 from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_program
 from tilewright.program.slices import Slicing, run_in_slices
 from tilewright.progress import Progress, silent
@@ -70,6 +70,7 @@ class ProgramRace:
 def race_programs(
     versions: Mapping[str, Sequence[Startable]], *, slicing: Slicing | None = None, rounds: int = 25,
     seconds: float = 600.0, steps: int = 20, seed: int = 0, progress: Progress = silent,
+    most: float = math.inf, meanwhile: Callable[[], None] | None = None,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of the same
     length.
@@ -78,41 +79,53 @@ def race_programs(
     ``after``. slicing: starts all copies at once, and lets them make slices of steps in turn (`run_in_slices`). The
     machine needs memory for all of them: see `pairs_at_once`. Otherwise each run is made alone. steps: the steps of a
     run that is made alone. rounds: the race ends after this many pairs of runs. seconds: it ends if the next pairs
-    would pass this time, or `GRACE` times this time before the first look.
+    would pass this time, or `GRACE` times this time before the first look. most: it never begins pairs that would pass
+    this time. meanwhile: called while the first copies
+    start, if they run in slices; an exception in it ends the race.
     """
 
     def each_alone(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
         return [run_program(program, steps=steps, seconds=max(1.0, seconds)) for program in programs]
 
     def in_slices(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
-        nonlocal slicing
-        if slicing and (done := run_in_slices(programs, slicing, max(1.0, seconds))):
+        nonlocal slicing, meanwhile
+        act, meanwhile = meanwhile, None
+        if slicing and (done := run_in_slices(programs, slicing, max(1.0, seconds), act)):
             return done
         slicing = None  # if copies disturb each other, for example by a port, they run alone from now on
         return each_alone(programs)
 
     run = in_slices if slicing else each_alone
-    return raced(versions, run, warm_up=slicing is None, rounds=rounds, seconds=seconds, seed=seed, progress=progress)
+    return raced(
+        versions, run, warm_up=slicing is None, rounds=rounds, seconds=seconds, most=most, seed=seed, progress=progress
+    )
 
 
-def pairs_at_once(*runs: ProgramRun) -> int:
+def gpu_bytes(run: ProgramRun) -> int:
+    """Returns the bytes of the GPU that a run had, or found free at its end. Other runs beside it make it smaller."""
+    return run.memory.get("gpu", 0) + run.memory.get("gpu, free", 0)
+
+
+def pairs_at_once(*runs: ProgramRun, gpu: int = 0) -> int:
     """Returns how many pairs of such runs fit into the machine's memory at the same time; 0 if not even one
-    pair does.
+    pair does. ``gpu``: the bytes of the GPU that are known to be free without these runs.
     """
+    gpu = max([gpu, *map(gpu_bytes, runs)])
     if any(run.unit == "process" or run.processes > 1 or not run.memory for run in runs):
         return 0
     most = min(2 * FIRST_LOOK, max(2, os.cpu_count() or 1))
     for run in runs:
-        most = min(most, int(HOST_SHARE * _available() / run.memory["host"]))
+        most = min(most, int(HOST_SHARE * memory()["MemAvailable"] / run.memory["host"]))
         if used := run.memory.get("gpu"):
-            most = min(most, int(GPU_SHARE * (used + run.memory["gpu, free"]) / (used + GPU_CONTEXT)))
+            most = min(most, int(GPU_SHARE * gpu / (used + GPU_CONTEXT)))
     return most // 2
 
 
 def raced(
     versions: Mapping[str, Sequence[Startable]],
     run: Callable[[Sequence[Startable]], Sequence[ProgramRun | ProgramFailed]], *, rounds: int, seconds: float,
-    seed: int, warm_up: bool = True, progress: Progress = silent, now: Callable[[], float] = time.monotonic,
+    seed: int, most: float = math.inf, warm_up: bool = True, progress: Progress = silent,
+    now: Callable[[], float] = time.monotonic,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races like `race_programs`, but ``run`` runs the programs, in the order in which it gets them.
 
@@ -122,7 +135,7 @@ def raced(
     pairs, orders, load = _Pairs(before, after, dict(looks(rounds))), _orders(random.Random(seed)), _load()
     began, longest = now(), 0.0
     while pairs.count < rounds and not pairs.decided:
-        if now() - began + longest > (seconds if pairs.count >= FIRST_LOOK else GRACE * seconds):
+        if now() - began + longest > min(most, seconds if pairs.count >= FIRST_LOOK else GRACE * seconds):
             break
         progress("race", pairs.count, rounds, pairs.shown)
         many = 1 if warm_up else min(len(versions[before]), pairs.until_look)
@@ -245,12 +258,6 @@ def _comparable(
     if before.unit != after.unit:
         return ProgramFailed("race", f"a step of {names[0]} is a {before.unit}, and of {names[1]} a {after.unit}")
     return before, after
-
-
-def _available() -> int:
-    """Returns the bytes of the host's memory that are free."""
-    rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return 1024 * int(rows["MemAvailable"].split()[0])
 
 
 def _load() -> str:

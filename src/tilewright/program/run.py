@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tilewright.program.copies import Startable
+from tilewright.program.early import Meanwhile, turn_after
 from tilewright.records import Json
 from tilewright.runtime import observing, slicing
 from tilewright.runtime.started import python_path
@@ -100,6 +101,7 @@ class ProgramFailed:
 
 def run_program(
     program: Startable, *, steps: int = 20, seconds: float = 300.0, outputs: bool = False, nudged: bool = False,
+    meanwhile: Meanwhile | None = None,
 ) -> ProgramRun | ProgramFailed:  # fmt: skip
     """Runs a program with the observing hook, in its own process group, which is killed at the end.
 
@@ -110,12 +112,14 @@ def run_program(
     steps, so a race does not use it. A program with fewer than five steps runs a second time, only to record its
     operations. nudged: whether to change each parameter by about one unit in the last place before its first use. The
     difference to a run without this shows how rounding affects the program: the ``noise`` of `outputs.compare`.
+    meanwhile: called after the start. The program waits for its end before the first call of a module, and before the
+    end of the first step. What it raises ends the program.
     """
     wanted = {
         **PLAIN, "steps": steps, "seconds": 0.9 * seconds, "outputs": outputs, "nudged": nudged,
         "operations": "steps" if outputs else "",
     }  # fmt: skip
-    run = _once(program, wanted, seconds)
+    run = _once(program, wanted, seconds, meanwhile)
     if outputs and isinstance(run, ProgramRun) and run.outputs and not run.operations:
         again = _once(program, {**wanted, "outputs": False, "operations": "all"}, seconds)
         if isinstance(again, ProgramRun):
@@ -123,8 +127,11 @@ def run_program(
     return run
 
 
-def _once(program: Startable, wanted: Mapping[str, Json], seconds: float) -> ProgramRun | ProgramFailed:
-    with started_program(program, wanted) as started:
+def _once(
+    program: Startable, wanted: Mapping[str, Json], seconds: float, meanwhile: Meanwhile | None = None
+) -> ProgramRun | ProgramFailed:
+    with turn_after(meanwhile) as (variables, give_turn), started_program(program, wanted, variables) as started:
+        give_turn()
         return started if isinstance(started, ProgramFailed) else started.result(seconds)
 
 
@@ -176,17 +183,17 @@ class StartedProgram:
 
     def result(self, seconds: float) -> ProgramRun | ProgramFailed:
         """Waits for the end of the program, and kills it after ``seconds``."""
-        timer = threading.Timer(seconds, _kill_all, [self.process.pid])
+        timer, asked = threading.Timer(seconds, _kill_all, [self.process.pid]), time.perf_counter()
         timer.start()
         try:
             code = self.process.wait()
         finally:
             timer.cancel()
-        wall = time.perf_counter() - self.began
+        ended = time.perf_counter()
         out, err = (_text(self.folder / name) for name in ("stdout", "stderr"))
         if code != 0:
-            return _failed(code, err, seconds if wall >= seconds else None)
-        return _read(self.folder, wall, self.outputs, out, err)
+            return _failed(code, err, seconds if ended - asked >= seconds else None)
+        return _read(self.folder, ended - self.began, self.outputs, out, err)
 
 
 def _kill_all(pid: int) -> None:

@@ -12,7 +12,7 @@ import math
 import os
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -53,18 +53,21 @@ def slicing_for(step_s: float, most_steps: float = math.inf) -> Slicing:
 
 
 def run_in_slices(
-    programs: Sequence[Startable], cut: Slicing, seconds: float = 300.0
+    programs: Sequence[Startable], cut: Slicing, seconds: float = 300.0, meanwhile: Callable[[], None] | None = None
 ) -> tuple[ProgramRun, ...] | None:  # fmt: skip
     """Runs pairs of programs. Returns a run for each program, whose ``step_us`` are the mean times of its slices.
 
     programs: the first two are the first pair, and so on. The first of a pair begins; then the order alternates.
     seconds: the limit for starting all of them, and for each slice.
+    meanwhile: called while the programs start. Slices begin when it has ended. If it raises, the programs are ended.
 
     Returns None if a program fails, or has too few steps. Then run each program alone: that works, or shows the reason.
     """
     wanted = {**PLAIN, "steps": 1 << 60, "seconds": math.inf, "slice": cut.steps}
     with ExitStack() as stack:
         all_turns = [stack.enter_context(_turns(program, wanted)) for program in programs]
+        if meanwhile is not None:
+            meanwhile()
         latest = time.monotonic() + seconds
         begun = [turns.told(latest - time.monotonic()) if turns else None for turns in all_turns]
         ready = [(turns, facts) for turns, facts in zip(all_turns, begun, strict=True) if turns and facts]

@@ -4,10 +4,11 @@ itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement, WhyRemaining
 from tilewright.profile.figures import Profile
@@ -36,12 +37,21 @@ class ChangeTrial:
     race: AgentMeasurement | None = None
 
 
+class Needed(NamedTuple):
+    """Estimated times in seconds: of the next change up to its verdict, and of the race of the whole command."""
+
+    change: float
+    effect: float
+
+
 class ProgramJudge(Protocol):
     """Runs versions of a program in copies, and judges them. `program.trying.ProgramTrials` implements it."""
 
-    def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
-        """Runs the unchanged program, and the incumbent if it differs. Raises MachineError or RequestError if the
-        unchanged program fails.
+    def baseline(
+        self, original: Texts, incumbent: Texts, *, profile: bool = False, record: bool = False
+    ) -> AgentMeasurement:
+        """Runs the unchanged program. Raises MachineError or RequestError if it fails. ``profile``, ``record``: whether
+        `profile` and `findings` of the incumbent will be called next.
         """
         ...
 
@@ -55,16 +65,25 @@ class ProgramJudge(Protocol):
         """
         ...
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
+    def needed(self) -> Needed:
+        """Estimates the time of further work. Call `baseline` first."""
+        ...
+
+    def judge(
+        self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float, most: float = math.inf
+    ) -> ChangeTrial:
         """Judges a change on top of the incumbent (the version with all changes kept so far). ``asked``: whether the
         user asked for this change by name.
         ``seconds``: how long its race should take, so that time is left for other changes. The race may take longer:
-        always long enough for the fewest runs that can decide.
+        always long enough for the fewest runs that can decide. ``most``: the seconds that are left for it.
         """
         ...
 
-    def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
+    def effect(
+        self, original: Texts, final: Texts, changes: tuple[AgentChange, ...], seconds: float = math.inf
+    ) -> tuple[AgentMeasurement, ...]:
         """Races the unchanged program against the final one, and counts the operations of both. Returns two
         measurements, of the kinds ``effect`` and ``operations``. The first is missing if the race failed.
+        ``seconds``: the time that is left for it. It takes at least the time of the fewest runs that can decide.
         """
         ...

@@ -30,6 +30,7 @@ from tilewright.runtime.observed_tensors import ObservedTensors, eps_of, nudge, 
 from tilewright.runtime.seeding import SEED
 from tilewright.runtime.slicing import Slices
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
+from tilewright.runtime.turns import wait_for_turn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,7 +145,13 @@ class Observer:
 
     # Steps ------------------------------------------------------------------------------------------
 
+    def _wait(self) -> float:
+        """Waits for its turn, if it was started early. Returns the seconds, which are no part of its time."""
+        self.began += (waited := wait_for_turn())
+        return waited
+
     def _optimized(self, optimizer: Optimizer) -> None:
+        self._wait()
         if self.unit != "optimizer step":
             self.unit, self.steps, self.times, self.slowed, self.calls = "optimizer step", 0, StepTimes(), [], []
             if self.settings["operations"] == "steps":  # those so far are of calls before the first step
@@ -260,6 +267,7 @@ class Observer:
             self._after(output)
 
     def _call(self, module: Module) -> None:
+        self._wait()
         parameters = list(module.parameters())
         self._take_precision(module)
         if self.unit == "optimizer step" or not parameters:

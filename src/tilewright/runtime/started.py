@@ -29,12 +29,13 @@ def python_path(before: Mapping[str, str]) -> str:
     return f"{STARTUP}{os.pathsep}{theirs}" if theirs else str(STARTUP)
 
 
-def traced(before: Mapping[str, str], folder: Path, last: int, seconds: float) -> dict[str, str]:
+def traced(before: Mapping[str, str], folder: Path, last: int, seconds: float, end: int = 0) -> dict[str, str]:
     """Returns the environment for a program that writes its traces into ``folder``. Raises NoGpu if there is no GPU.
 
     before: the program's environment without tracing.
     last: the step before which the recording ends.
     seconds: the most seconds to record.
+    end: the step before which the program is ended; 0: it runs to its end.
     """
     from tilewright.hardware.gpu import detect
     from tilewright.runtime import tracing
@@ -45,6 +46,8 @@ def traced(before: Mapping[str, str], folder: Path, last: int, seconds: float) -
             "export_chrome_trace), and read the trace here: tilewright profile TRACE.json"
         )
     ours = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: str(last), tracing.SECONDS: str(seconds)}
+    if end:
+        ours[tracing.END_STEP] = str(end)
     return {**before, "PYTHONPATH": python_path(before), **ours}
 
 

@@ -4,7 +4,7 @@ The startup hook calls `install` after the program has imported torch. The recor
 a process without GPU work records nothing and makes no CUDA context. The recording ends with the last wanted step; a
 step is a step of an optimizer. The trace includes the steps before the first wanted one; its reader leaves them out. A
 program with fewer steps is recorded until it ends, or until a time limit. Later steps are timed by CUDA events, without
-the profiler. Each process writes its own trace.
+the profiler. Each process writes its own trace. If only the trace is wanted, the program can be ended after it.
 
 The profiler starts and stops only once. torch 2.13 crashes at a second start if a `record_function` is still open, as
 in the step of an optimizer.
@@ -15,12 +15,14 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
+from tilewright.runtime.turns import wait_for_turn
 
 if TYPE_CHECKING:
     from torch.autograd.profiler import record_function
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 VARIABLE, LAST_STEP, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEP", "TILEWRIGHT_PROFILE_SECONDS"
 """Names of environment variables: the folder of the traces, the step before which the recording ends, and the most
 seconds to record."""
+END_STEP = "TILEWRIGHT_PROFILE_END"
+"""The name of an environment variable: the step before which the program is ended. A program without steps is ended
+with its recording. Empty: the program runs to its own end."""
 
 
 def install() -> None:
@@ -36,19 +41,22 @@ def install() -> None:
     the step before which the recording ends, and the time limit."""
     import torch
 
-    recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(os.environ[LAST_STEP]))
+    end = int(os.environ.get(END_STEP) or 0)
+    recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(os.environ[LAST_STEP]), end)
     torch.cuda._lazy_call(lambda: guarded(lambda: recorder.begin(float(os.environ[SECONDS]))))
+    if end:
+        on_each_step(lambda optimizer: guarded(recorder.stepped_without_gpu))
 
 
 class TraceRecorder:
     """Records one process until step ``last`` begins. Steps are the steps of the first optimizer that is used, numbered
-    from 0.
+    from 0. ``end``: the step before which the program is ended; 0 if it is not ended.
     """
 
-    def __init__(self, folder: Path, last: int):
-        self.folder, self.last = folder, last
+    def __init__(self, folder: Path, last: int, end: int = 0):
+        self.folder, self.last, self.end = folder, last, end
         self.name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else f"process{os.getpid()}"
-        self.step = 0
+        self.step, self._began = 0, False
         self._profiler: profile | None = None
         self._marker: record_function | None = None
         self._times = StepTimes()
@@ -58,11 +66,21 @@ class TraceRecorder:
         0."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("CUDA was first used outside of the main thread, where the profiler cannot be stopped")
+        wait_for_turn()
+        self.step, self._began = 0, True
         self._start()
         on_each_step(lambda optimizer: guarded(self._stepped))
         atexit.register(guarded, self.finish)
         if seconds:
-            after_seconds(seconds, lambda: guarded(self._stop))
+            after_seconds(seconds, lambda: guarded(self._too_long))
+
+    def stepped_without_gpu(self) -> None:
+        """Counts a step of a program that has not used CUDA. There is nothing to record, so it is ended as well."""
+        if not self._began:
+            wait_for_turn()
+            self.step += 1
+            if self.step == self.end:
+                _leave()
 
     def finish(self) -> None:
         """Ends a running recording and writes its trace. Also writes the times of the later steps."""
@@ -77,6 +95,18 @@ class TraceRecorder:
             self._stop()
         elif self._profiler is not None:
             self._mark()
+        if self.step == self.end:
+            self._end()
+
+    def _too_long(self) -> None:
+        """Ends the recording after its seconds. Of a program without steps, nothing more is wanted."""
+        self._stop()
+        if self.end and not self.step:
+            self._end()
+
+    def _end(self) -> None:
+        self.finish()
+        _leave()
 
     def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile
@@ -112,3 +142,10 @@ class TraceRecorder:
         unfinished = self.folder / f"part-{self.name}.{ending}"
         write(unfinished)
         unfinished.replace(self.folder / f"{self.name}.{ending}")
+
+
+def _leave() -> None:
+    """Ends this process at once, without the rest of its program."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

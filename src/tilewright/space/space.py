@@ -172,6 +172,11 @@ class Space:
         return f"Space({lists}, shipped='{self.shipped}')"
 
     @property
+    def every_shipped(self) -> tuple[Configuration, ...]:
+        """The shipped configuration; with several implementations (`union.SpaceUnion`), that of each."""
+        return (self.shipped,)
+
+    @property
     def points(self) -> int:
         """The number of points before constraints, without those in ``include``."""
         return len(self.only) if self.only is not None else math.prod(map(len, self._declared().values()))
@@ -216,7 +221,7 @@ class Space:
             return True
         if self.only is not None:
             return config in self.only
-        return all(config[name] in values for name, values in self._declared().items())
+        return config.keys() == set(self.knobs) and all(config[name] in each for name, each in self._declared().items())
 
     def allows(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> str | None:
         """Returns None if the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
@@ -291,6 +296,10 @@ class Space:
         centre = Configuration.of({name: config[name] for name in self.knobs})
         near = (centre.replace(**{name: value}) for name in self.knobs for value in self._steps(name, centre[name]))
         return tuple(dict.fromkeys(c for c in near if c != centre and self.allows(c, arch, dims) is None))
+
+    def knobs_of(self, values: Mapping[str, Value]) -> tuple[str, ...]:
+        """Returns the knobs of a configuration with these values; all knobs, except in a `union.SpaceUnion`."""
+        return self.knobs
 
     def known_values(self, name: str) -> tuple[Value, ...]:
         """Returns the values of a knob, without duplicates: declared, shipped, in ``include`` and in ``only``."""

@@ -65,5 +65,6 @@ class NoProposal:
     evidence: str = ""
 
 
-LATE = NoProposal("blocked", "the time limit was reached; raise it with --seconds")
+OUT_OF_TIME = "the time limit was reached; raise it with --seconds"
+LATE = NoProposal("blocked", f"not tried (time): {OUT_OF_TIME}")
 """The result of a specialist whose time is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -48,7 +49,9 @@ class _Sampler:
     def __init__(self, space: SearchSpace, optuna: Any) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.space, self.optuna = space, optuna
-        sampler = optuna.samplers.TPESampler(seed=space.seed, multivariate=True, constant_liar=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(seed=space.seed, multivariate=True, group=True, constant_liar=True)
         self.study: Any = optuna.create_study(sampler=sampler)
         self.values = {name: _spelled(space.space.known_values(name)) for name in space.space.knobs}
         choice = optuna.distributions.CategoricalDistribution
@@ -61,13 +64,21 @@ class _Sampler:
         for _ in range(ASKED * count):
             if len(found) == count:
                 break
-            trial = self.study.ask(self.knobs)
-            config = Configuration.of({name: self.values[name][text] for name, text in trial.params.items()})
+            trial = self.study.ask()
+            config = self._suggested(trial)
             if config in seen or config in found or not self.space.allows(config):
                 self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
             else:
                 found[config], self.trials[config] = None, trial
         return (*found, *unseen(self.space.pool, (*seen, *found), count - len(found)))
+
+    def _suggested(self, trial: Any) -> Configuration:
+        """Asks for the knobs one by one, because which knobs there are may depend on the first."""
+        chosen: dict[str, Value] = {}
+        while missing := [name for name in self.space.space.knobs_of(chosen) if name not in chosen]:
+            for name in missing:
+                chosen[name] = self.values[name][trial.suggest_categorical(name, tuple(self.values[name]))]
+        return Configuration.of(chosen)
 
     def tell(self, outcomes: Outcomes) -> None:
         slowest = max((us for each in outcomes if (us := best_us(each))), default=1.0)
@@ -80,7 +91,8 @@ class _Sampler:
 
     def _known(self, outcome: Candidate, us: float) -> Any:
         params = {name: str(value) for name, value in outcome.configuration.items()}
-        return self.optuna.trial.create_trial(params=params, distributions=self.knobs, value=us)
+        knobs = {name: self.knobs[name] for name in params}
+        return self.optuna.trial.create_trial(params=params, distributions=knobs, value=us)
 
 
 def _spelled(values: tuple[Value, ...]) -> dict[str, Value]:

@@ -99,10 +99,13 @@ def _coordinates(configurations: Sequence[Configuration]) -> Array:
 
 
 def _codes(configurations: Sequence[Configuration]) -> NDArray[np.int64]:
-    """Returns the place of each value among the sorted values of its knob: one row for each configuration."""
+    """Returns the place of each value among the sorted values of its knob: one row for each configuration.
+
+    A knob that a configuration lacks counts as None.
+    """
     columns = []
-    for knob in configurations[0]:
-        values = [configuration[knob] for configuration in configurations]
+    for knob in dict.fromkeys(knob for configuration in configurations for knob in configuration):
+        values = [configuration.get(knob) for configuration in configurations]
         place = {value: at for at, value in enumerate(sorted(set(values), key=_order))}
         columns.append([place[value] for value in values])
     return np.array(columns, dtype=np.int64).T

@@ -20,6 +20,7 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Workload
 from tilewright.space.space import Space
+from tilewright.space.union import SpaceUnion, split_off
 from tilewright.task.tensors import (
     ITEM_BYTES,
     LAYOUTS,
@@ -53,12 +54,39 @@ class Launch(Declaration):
 
 
 @dataclass(frozen=True)
+class Implementation(Declaration):
+    """One of several implementations of a task's operation, in any language. ``launch`` and ``space``: as in `Task`."""
+
+    launch: Callable[..., Launch]
+    space: Space
+
+
+@dataclass(frozen=True)
+class _LaunchOfEach:
+    """The launch of a task with several implementations: calls that of the implementation that ``config`` names."""
+
+    task: str
+    implementations: Mapping[str, Implementation]
+
+    def __call__(self, **offered: Any) -> Launch:
+        name, config = split_off(offered["config"])
+        what = f"launch of implementation '{name}' of task '{self.task}'"
+        return call_by_name(self.implementations[name].launch, {**offered, "config": config}, what)
+
+
+def _no_launch() -> Launch:
+    raise TaskError("the task has no launch")
+
+
+@dataclass(frozen=True)
 class Task(Declaration):
     """A kernel to tune, and everything needed to build, verify and time it.
 
     reference: takes NumPy arrays of the inputs, and dimensions. Returns the output, or a tuple of outputs in the order
         of declaration. Float inputs arrive as float64, integers as int64, booleans as bool.
     launch: takes tensors, dimensions, ``config`` and ``hardware``. Returns a `Launch`.
+    implementations: several implementations of the operation, by name, in place of ``launch`` and ``space``. They may
+        be in different languages. The first one ships. `tune` races all of them.
     flops: takes dimensions. Returns the least number of floating-point operations.
     bytes_moved: takes dimensions. Returns the least number of bytes. By default, each input is read once and each
         output is written once.
@@ -79,10 +107,11 @@ class Task(Declaration):
     name: str
     tensors: Mapping[str, Tensor | Output]
     reference: Callable[..., Any]
-    launch: Callable[..., Launch]
-    space: Space
     workloads: Mapping[str, Dims]
     flops: Callable[..., float]
+    launch: Callable[..., Launch] = _no_launch
+    space: Space = None  # type: ignore[assignment]  # checked below: it may be left out with several implementations
+    implementations: Mapping[str, Implementation] = field(default_factory=dict)
     bytes_moved: Callable[..., float] | None = None
     independent: tuple[str, ...] = ()
     trusted: Callable[..., Any] | None = None
@@ -96,6 +125,10 @@ class Task(Declaration):
     file: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if self.implementations:
+            self._join_implementations()
+        elif self.launch is _no_launch:
+            raise TaskError(f"task '{self.name}' has no launch: give launch= and space=, or implementations=")
         Space.checked(self.space)
         if not self.inputs:
             raise TaskError(f"task '{self.name}' declares no input tensor")
@@ -121,6 +154,21 @@ class Task(Declaration):
         if self.precision not in (None, *PRECISIONS):
             raise UnknownChoice("precision", self.precision, PRECISIONS)
         self._check_backward()
+
+    def _join_implementations(self) -> None:
+        """Sets ``launch`` and ``space`` to those of all implementations."""
+        for name, implementation in self.implementations.items():
+            if not isinstance(implementation, Implementation):
+                raise TaskError(f"implementation '{name}' of task '{self.name}' is a {type(implementation).__name__}; "
+                                "pass tilewright.Implementation(launch=…, space=…)")  # fmt: skip
+        # `dataclasses.replace` passes the joined launch and space of the task that it copies
+        joined = isinstance(self.launch, _LaunchOfEach) and isinstance(self.space, SpaceUnion)
+        if not joined and (self.launch is not _no_launch or self.space is not None):
+            raise TaskError(f"task '{self.name}' has implementations, and also a launch or space of its own; make it "
+                            "one of the implementations")  # fmt: skip
+        spaces = {name: Space.checked(each.space) for name, each in self.implementations.items()}
+        object.__setattr__(self, "launch", _LaunchOfEach(self.name, self.implementations))
+        object.__setattr__(self, "space", SpaceUnion(spaces))
 
     def _check_memory(self, name: str, spec: Output) -> None:
         """Raises TaskError if an output does not fit the input that it overwrites or updates."""

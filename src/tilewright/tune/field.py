@@ -25,6 +25,7 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
+from tilewright.space.union import implementation_of
 from tilewright.strategies.base import Outcomes, Search
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
@@ -88,18 +89,20 @@ class Field:
     # Verify ---------------------------------------------------------------------------------------
 
     def chosen(self) -> Search:
-        """Yields the configurations to verify: the ``top`` with the shortest predicted times.
+        """Yields the configurations to verify: the ``top`` with the shortest predicted times, and the first of each
+        implementation.
 
         If times are measured, adds the shipped configuration and the fastest of earlier batches. If times are predicted
         and all yielded configurations are wrong, yields more, one at a time, until a configuration is not wrong.
         """
-        first = self.ranked[: self.top]
+        best_of_each = {implementation_of(config): config for config in reversed(self.ranked)}
+        first = tuple(dict.fromkeys((*self.ranked[: self.top], *best_of_each.values())))
         if self.measured:
             shipped = () if self.shipped is None else (self.shipped,)
             yield tuple(dict.fromkeys((*first, *shipped, *self._fastest_before())))
             return
         outcomes = yield first
-        for configuration in self.ranked[self.top :]:
+        for configuration in [each for each in self.ranked if each not in first]:
             if any(outcome.status != "wrong" for outcome in outcomes):
                 return
             outcomes = yield (configuration,)

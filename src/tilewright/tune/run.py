@@ -33,8 +33,8 @@ class TuneRequest:
     """The name of the search strategy; "" for the default."""
     seed: int | None
     seeds: str | None
-    language: str
-    """The name of the language of the task's kernel."""
+    languages: tuple[str, ...]
+    """The names of the languages of the task's kernels."""
     limits: Limits = field(default_factory=Limits)
 
     def key(self, machine: Machine) -> str:
@@ -129,10 +129,10 @@ class TuningRun:
         from tilewright.ledger.records import TuneRun
 
         request = self.request
-        task, board = request.task, request.target.board
+        task, board, language = request.task, request.target.board, ", ".join(request.languages)
         return TuneRun(
-            language=request.language,
-            classification=classification(request.language, task, request.workloads[0], board),
+            language=language,
+            classification=classification(language, task, request.workloads[0], board),
             key=self._key, task=task.name, machine=self.machine, measured=request.target.measured, where=where_is(task),
             board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
             policy=request.policy.to_json(), top=request.top, seed=request.seed, reproduce=request.command(),

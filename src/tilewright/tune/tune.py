@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Literal
 
-from tilewright.compile.compile import BUDGET_SECONDS, one_language, refuse_broken_tools
+from tilewright.compile.compile import BUDGET_SECONDS, languages_of, refuse_broken_tools
 from tilewright.compile.screen import RACED
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
@@ -79,8 +79,8 @@ def tune(
     target, policy = target_of(arch, detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
     selected = task.selected(workloads)
-    language = one_language(task, selected, target.board)
-    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, language, limits)
+    languages = languages_of(task, selected, target.board)
+    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits)
     machine, started = machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         if executor is not None:

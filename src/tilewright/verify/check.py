@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.compile.compile import one_language
+from tilewright.compile.compile import languages_of
 from tilewright.hardware.architectures import DEFAULT_ARCH, Board
 from tilewright.progress import Progress, silent
 from tilewright.records import Checked, Configuration, Workload
@@ -58,7 +58,7 @@ def check(
     task, name = task_of(task), engine_name(engine)
     board = board_here(name, arch or DEFAULT_ARCH)
     scope = Scope(task.space.chosen(configurations), task.selected(workloads), case, seed, quick, seconds)
-    one_language(task, scope.workloads[:1], board)
+    languages_of(task, scope.workloads[:1], board)
     with equipped(task, name, board, quick) as tools:
         forward = check_on(task, tools, scope, progress)
     if task.backward is None or case is not None:

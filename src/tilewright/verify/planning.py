@@ -38,7 +38,7 @@ class Scope:
 
     def completed(self, task: Task) -> Scope:
         """Returns the scope with empty fields filled in: the task's shipped configuration, and all its workloads."""
-        configurations = tuple(self.configurations) or (task.space.shipped,)
+        configurations = tuple(self.configurations) or task.space.every_shipped
         return replace(self, configurations=configurations, workloads=self.workloads or task.selected(None))
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,10 +25,13 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.hot import operation
 from tilewright.specialists.hot.calls import CalledTensor, ObservedCall, calls_of, recorded_text
 from tilewright.specialists.hot.functions import files_of_program, functions_of
+from tilewright.specialists.hot.module import module_text
 from tilewright.specialists.hot.operation import proposed_operations
 from tilewright.specialists.hot.proposing import command_of, patch_of
+from tilewright.specialists.hot.reference import HotReference
 from tilewright.specialists.hot.running import started
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
+from tilewright.specialists.writing.writing import ReferenceSource, write_task
 from tilewright.task.loading import load_task
 
 torch = pytest.importorskip("torch")
@@ -170,7 +174,7 @@ def test_the_same_in_cutile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "ct.launch(torch.cuda.current_stream(), grid, kernel, args)" in module
         and "tilewright" not in module.split('"""')[2]
     )
-    assert result.ran == (r"\bsoftmax_kernel(_long_rows)?\b",) and result.site == f"{file}:28"
+    assert result.ran == (r"\bsoftmax_kernel(_long_rows|_by_pointers)?\b",) and result.site == f"{file}:28"
     folder = file.parent
     (folder / "m.py").write_text(module)
     spec = importlib.util.spec_from_file_location("m", folder / "m.py")
@@ -252,3 +256,22 @@ def test_a_patch_adds_changes_and_applies(tmp_path: Path) -> None:
     texts = {old: "a = 1\nb = 3", new: "c = 4\n"}
     subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=patch_of(texts, tmp_path), text=True, check=True)
     assert {path: path.read_text() for path in texts} == texts
+
+
+@pytest.mark.parametrize("language", ["cutile", "triton"])
+def test_a_product_becomes_a_module_without_tilewright(language: str, tmp_path: Path) -> None:
+    """The launch of a task asks for the GPU and makes descriptors; the module has torch and the language for that."""
+    text = "import torch\n\ndef f(a: 'bfloat16[M, K]', b: 'bfloat16[K, N]'):\n    return torch.relu(a @ b)\n"
+    source = ReferenceSource(text, "f", "program.py:f")
+    shapes, dtypes = {"a": ("M", "K"), "b": ("K", "N")}, {"a": "bfloat16", "b": "bfloat16"}
+    dims = {"M": 8, "K": 8, "N": 8}
+    reference = HotReference(source, {"a": "a", "b": "b"}, {}, shapes, {}, dims, dtypes, ("bfloat16",))
+    file, task = tmp_path / "written.py", write_task(source, language, "written.py")
+    file.write_text(task.text)
+    module = module_text(task, reference, language, load_task(str(file)).space.shipped)
+    compile(module, "f_module.py", "exec")
+    code = module.split('"""', 2)[2]
+    assert not re.search(r"\b(tw|tilewright|config|hardware)\b", code), code
+    assert "_gpu().multi_processor_count * BLOCKS_PER_SM" in code and "def _gpu():" in code
+    assert ("TensorDescriptor.from_tensor(a, [TILE_M, TILE_K])" in code) == (language == "triton")
+    assert max(map(len, module.splitlines())) <= 120

@@ -74,6 +74,11 @@ class RecordingObserver(observing.Observer):
             unfinished.replace(folder / f"operations{self.process}.json")
         super().finish(cut)
 
+    def _wait(self) -> float:
+        waited = super()._wait()
+        self.recorder.parts[-1].own_ns += int(1e9 * waited)
+        return waited
+
     def _stepped(self) -> None:
         super()._stepped()
         self._step_ended()

@@ -21,7 +21,7 @@ from tilewright.source.kernels import kernels_by_language
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists.hot.launch_site import NotWritable, with_configuration
 from tilewright.specialists.hot.launches import SECONDS, launches_of
-from tilewright.specialists.proposal import LATE, NoProposal, ProgramProposal
+from tilewright.specialists.proposal import LATE, OUT_OF_TIME, NoProposal, ProgramProposal
 
 if TYPE_CHECKING:
     from tilewright.optimize.optimized import Optimized
@@ -108,7 +108,7 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool, until: floa
     if not result.kept:
         tried = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
         if time.monotonic() > until:
-            return NoProposal("blocked", f"{tried}; {LATE.reason}", result.record.run)
+            return NoProposal("blocked", f"{tried}; {OUT_OF_TIME}", result.record.run)
         return configured(kernel, recorded.launch.language, task, tune(load_task(str(task))), tried)
     text = changed_text(kernel, task, result.patch)
     if isinstance(text, NoProposal):

@@ -25,8 +25,8 @@ tilewright.
 {kernels}
 
 def takes({parameters}):
-    """Whether the kernel computes this call: contiguous tensors of these dtypes and shapes on the current GPU, without
-    gradients, autocast and torch.compile."""
+    """Whether the kernel computes this call: contiguous tensors of these dtypes and shapes on the current GPU, at
+    addresses that are multiples of 16, without gradients, autocast and torch.compile."""
     tensors = {tuple}
     if {numbers}not all(type(each) in (torch.Tensor, torch.nn.Parameter) and each.is_cuda for each in tensors):
         return False
@@ -35,6 +35,8 @@ def takes({parameters}):
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return False
     if any(each.get_device() != torch.cuda.current_device() or not each.is_contiguous() for each in tensors):
+        return False
+    if any(each.data_ptr() % 16 for each in tensors):
         return False
     if tuple(each.dtype for each in tensors) != {dtypes}:
         return False
@@ -62,6 +64,19 @@ MAKE = {
     "triton": "def _launched(kernel, grid, args):\n    kernel[grid](*args{options})",
     "cutile": "def _launched(kernel, grid, args):\n    ct.launch(torch.cuda.current_stream(), grid, kernel, args)",
 }
+CALLS = {
+    "tw.Launch(": "_launched(",
+    "tw.descriptor(": "TensorDescriptor.from_tensor(",
+    "hardware.sms": "_gpu().multi_processor_count",
+    "hardware.sm ": "10 * _gpu().major ",
+}
+"""What a launch of a task calls, and what the module calls instead."""
+DESCRIPTOR = "from triton.tools.tensor_descriptor import TensorDescriptor"
+GPU = """
+
+
+def _gpu():
+    return torch.cuda.get_device_properties(torch.cuda.current_device())"""
 HINTS = {
     "triton": ("num_warps", "num_stages", "num_ctas", "maxnreg"),
     "cutile": ("occupancy", "num_ctas", "num_worker_warps"),
@@ -79,14 +94,18 @@ def module_text(task: WrittenTask, reference: HotReference, language: str, shipp
     sizes, first = _sizes(reference.shapes), next(iter(reference.tensors))
     hints = {each: shipped[each] for each in HINTS[language] if shipped.get(each) is not None}
     constants = {each: value for each, value in shipped.items() if f"config.{each}" in task.kernel.launch}
-    launch = re.sub(r"\bconfig\.(\w+)", r"\1", task.kernel.launch).replace("tw.Launch(", "_launched(").rstrip()
+    launch = re.sub(r"\bconfig\.(\w+)", r"\1", task.kernel.launch).rstrip()
+    for ours, theirs in CALLS.items():
+        launch = launch.replace(ours, theirs)
+    imports = ["import torch", *task.kernel.imports]
+    imports += [DESCRIPTOR] if "TensorDescriptor" in launch else []
     needed = [each for each in reference.dims if re.search(rf"\b{each}\b", launch)]
     options = f", {', '.join(f'{each}={value!r}' for each, value in hints.items())}" if hints else ""
     tests = [f"{name} != {text}" for name, text in reference.numbers.items()]
     tensors = ", ".join(reference.tensors)
     return MODULE.format(
         about=f"{reference.source.origin} as one {language} kernel.", name=task.name,
-        imports="\n".join(sorted(("import torch", *task.kernel.imports), key=_import_order)),
+        imports="\n".join(sorted(imports, key=_import_order)),
         constants="\n".join(f"{each} = {value!r}" for each, value in constants.items()),
         kernels=_with_hints(task.kernel.kernels, hints if language == "cutile" else {}).rstrip() + "\n",
         parameters=", ".join([*reference.tensors, *reference.values]), tensors=tensors,
@@ -96,7 +115,7 @@ def module_text(task: WrittenTask, reference: HotReference, language: str, shipp
         shapes=indent(_shape_tests(reference.shapes, sizes), "    "), sizes=indent("\n".join(sizes.values()), "    "),
         outputs=indent("\n".join(_empty(each, first) for each in outputs), "    "),
         launched=", ".join([*named, *needed]), results=", ".join(each.name for each in outputs), launch=launch,
-        make=MAKE[language].format(options=options),
+        make=MAKE[language].format(options=options) + (GPU if "_gpu()" in launch else ""),
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def _proposed(
         f"{language} kernel for {function.name}",
         f"{function.name} is {found.task.form.computation.operations} operations on tensors; as one {language} kernel "
         f"it reads and writes memory once ({call.count} calls in the recorded run)",
-        texts, "lossless", site, ran=(rf"\b{kernel}(_long_rows)?\b",),
+        texts, "lossless", site, ran=(rf"\b{kernel}(_long_rows|_by_pointers)?\b",),
     )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ AXES = ("N", "M", "L", "H", "B", "A", "J", "K", "P", "Q")
 TAKEN = {
     "grid", "given", "tensors", "config", "triton", "tl", "ct", "tw", "torch", "np", "math", "libdevice", "rows", "row",
     "columns", "start", "place", "size", "inside", "left", "right", "total", "within", "first", "height", "across",
-    "down", "k", "task", "launch", "blocks", "takes", "launched", "OPTIONS", "ZERO", *AXES,
+    "down", "k", "task", "launch", "blocks", "takes", "launched", "OPTIONS", "ZERO", "tile", "tiles", "column", "sizes",
+    "tma", "before_tma", "hardware", "LATENCY", "TMA", "quotient", *AXES,
 }  # fmt: skip
 """Names that generated kernels and launches use."""
 

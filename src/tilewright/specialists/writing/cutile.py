@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from tilewright.specialists.writing.expression import Expression, Operand
 from tilewright.specialists.writing.forms import KernelForm
-from tilewright.specialists.writing.rows import long_row
+from tilewright.specialists.writing.rows import ROW_TILES, long_row, other_code
 from tilewright.specialists.writing.statements import ATOM, Statements
-from tilewright.specialists.writing.task_file import KernelText
+from tilewright.specialists.writing.task_file import KernelText, space_text
 
 FUNCTIONS = {
     **{name: f"ct.{name}({{}})" for name in (
@@ -21,6 +21,11 @@ FUNCTIONS = {
 COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
 """The expression of each reduction that combines two partial results."""
 HELPERS = {
+    "quotient": '''
+def quotient(x, y):
+    """x / y, to 2 units in the last place: an exact quotient takes several times the instructions."""
+    return ct.truediv(x, y, rounding_mode=ct.RoundingMode.FULL)
+''',
     "erf": '''
 def erf(x):
     """The error function, to 2e-7: a series near 0, and beyond it Abramowitz and Stegun 7.1.26."""
@@ -56,6 +61,8 @@ class CuTileStatements(Statements):
     functions = FUNCTIONS
     combined: Mapping[str, str] = COMBINED
     module, inf = "ct", "math.inf"
+    store_options = ""
+    """The text of further arguments of each store."""
 
     @property
     def in_rows(self) -> bool:
@@ -106,7 +113,13 @@ class CuTileStatements(Statements):
         """Adds the store of one output."""
         index, _ = self.place(operand)
         store = "scatter" if self.in_rows else "store"
-        self.add(f"ct.{store}({operand.name}, {index}, {self.text(value, ATOM)}.astype({operand.name}.dtype))")
+        text = self.stored(value, f"{operand.name}_tile")
+        self.add(f"ct.{store}({operand.name}, {index}, {text}.astype({operand.name}.dtype){self.store_options})")
+
+    def written(self, expression: Expression) -> tuple[str, int]:
+        if expression.op == "/" and self.form.varies(expression):  # once a row, an exact quotient costs nothing
+            return f"quotient({', '.join(self.text(each) for each in expression.operands)})", ATOM
+        return super().written(expression)
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
         if self.in_rows:
@@ -204,8 +217,9 @@ def _tiles(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
     blocks = [f"-(-{axis} // config.TILE_{axis})" if axis in body.tiled else axis for axis in form.axes]
     given = ", ".join([_arguments(form), *(f"config.{tile}" for tile in tiles)])
     launch = f"    grid = ({' * '.join(blocks)},)\n    return tw.Launch({name}, grid, ({given}))\n"
-    rows = {tiles[0]: (1,) if plain else (1, 2, 4, 8)} if len(tiles) == 2 else {}
-    return body.finished(), launch, _space({**rows, tiles[-1]: (256, 128) if plain else (1024, 512, 2048, 4096)})
+    rows = {tiles[0]: (1,) if plain else (2, 1, 4, 8)} if len(tiles) == 2 else {}
+    constants = {**rows, tiles[-1]: (256, 128) if plain else (2048, 1024, 4096)}
+    return body.finished(), launch, space_text(constants, {"occupancy": (None, 8)})
 
 
 def _rows(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
@@ -216,7 +230,8 @@ def _rows(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
     text = long.finished() if plain else f"{_one_tile_row(form, name, tile)}\n\n{long.finished()}"
     rows, launch = " * ".join(form.axes[:-1]) or "1", LONG_ROWS if plain else ROWS
     launch = launch.format(columns=form.columns, tile=tile, name=name, rows=rows, given=_arguments(form))
-    return text, launch, _space({tile: (8192, 4096, 16384)})
+    hints = {"occupancy": (None, 8, 4), "num_worker_warps": (None, 8)}
+    return text, launch, space_text({tile: ROW_TILES}, hints, [] if plain else [other_code(tile, form.columns)])
 
 
 def _one_tile_row(form: KernelForm, name: str, tile: str) -> str:
@@ -236,11 +251,3 @@ ROWS = """    tensors = ({given})
 """
 LONG_ROWS = """    return tw.Launch({name}_long_rows, ({rows},), ({given}, config.{tile}))
 """
-
-
-def _space(constants: dict[str, tuple[int, ...]]) -> str:
-    first = ", ".join(f'"{tile}": {values[0]}' for tile, values in constants.items())
-    listed = ", ".join(f'"{tile}": {values}' for tile, values in constants.items())
-    return f"""        constants={{{listed}}},
-        hints={{"occupancy": (None, 2, 4, 8)}},
-        shipped={{{first}, "occupancy": None}},"""

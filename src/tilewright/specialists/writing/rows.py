@@ -13,8 +13,16 @@ from tilewright.specialists.writing.expression import Expression, Operand
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.statements import IDENTITY, levels, of_the_row
 
+ROW_TILES = (8192, 4096, 16384)
+"""The tile sizes of a row operation. Rows of more columns get the kernel with loops. The first is shipped."""
 PARTIAL = {"sum": "sums", "max": "maxima", "min": "minima"}
 """The name of the accumulators of each reduction."""
+
+
+def other_code(tile: str, columns: str) -> str:
+    """Returns a constraint of a space. It refuses a tile size if the shipped one gives the same kernel and tile."""
+    shipped = ROW_TILES[0]
+    return f"lambda {tile}, {columns}: {tile} == {shipped} or {columns} > min({tile}, {shipped})"
 
 
 class RowStatements(Protocol):

@@ -107,7 +107,7 @@ class Statements(ABC):
             return self._leaf(expression)
         if expression.op in ("expand", "drop"):
             return self.expanded(expression)
-        text, strength = self._written(expression)
+        text, strength = self.written(expression)
         named = expression in self.form.computation.graph.names
         if named or self.uses[expression] > 1 or (len(text) > LONG and expression not in self.form.computation.results):
             return self.assigned(expression, text), ATOM
@@ -131,7 +131,8 @@ class Statements(ABC):
             return f"{'-' if number < 0 else ''}{self.inf}", UNARY if number < 0 else ATOM
         return repr(number), UNARY if number < 0 else ATOM
 
-    def _written(self, expression: Expression) -> tuple[str, int]:
+    def written(self, expression: Expression) -> tuple[str, int]:
+        """Returns the text of an operation on other expressions, and the precedence of its outermost operator."""
         op, operands = expression.op, expression.operands
         if op in REDUCTIONS:
             return self.reduced(op, self.inside(op, operands[0]), expression), ATOM
@@ -145,12 +146,19 @@ class Statements(ABC):
             return f"{left} {op} {self.text(operands[1], own + 1)}", own
         return self.functions[op].format(*(self.text(each) for each in operands)), ATOM
 
+    def stored(self, value: Expression, name: str) -> str:
+        """Returns the text of an output's value, as an operand of any operator. A long text becomes a variable."""
+        text, strength = self.value(value)
+        if len(text) > LONG:
+            return self.assigned(value, text, name)
+        return text if strength == ATOM else f"({text})"
+
     def finished(self) -> str:
         """Returns the lines, without unused indices and masks."""
         kept: list[str] = []
         for line in reversed(self.lines):
             name = line.split(" = ")[0].strip()
-            if name in ("columns", "inside") and not _read_next(name, kept[::-1]):
+            if name in ("rows", "columns", "inside") and not _read_next(name, kept[::-1]):
                 continue
             kept.append(line)
         return "\n".join(kept[::-1]) + "\n"

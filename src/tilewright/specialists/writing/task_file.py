@@ -4,10 +4,11 @@ workloads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
+from tilewright.records import Value
 from tilewright.specialists.writing.expression import FLOATS, Operand, Shape, below
 from tilewright.specialists.writing.forms import KernelForm
 
@@ -47,7 +48,7 @@ tilewright tune {file}      the best configuration for each workload; predicted 
 
 {kernels}
 
-def launch({parameters}, config):
+def launch({parameters}, {given}):
 {launch}
 
 {reference}
@@ -77,6 +78,21 @@ LONG_ROWS = 100_003
 PRODUCT = (4096, 4096, 4096)
 
 
+def literal(value: object) -> str:
+    """Returns a value as a task file spells it."""
+    return repr(value).replace("'", '"')
+
+
+def space_text(
+    constants: Mapping[str, tuple[Value, ...]], hints: Mapping[str, tuple[Value, ...]], where: Sequence[str] = ()
+) -> str:
+    """Returns the arguments of a space that ships the first value of each knob. ``where``: the constraints' text."""
+    shipped = {name: values[0] for name, values in {**constants, **hints}.items()}
+    parts = [f"constants={literal(constants)},", f"hints={literal(hints)},", f"shipped={literal(shipped)},"]
+    parts += ["where=[", *(f"    {each}," for each in where), "],"] if where else []
+    return "\n".join(f"        {part}" for part in parts)
+
+
 def text_of(
     form: KernelForm, written: KernelText, reference: ReferenceText, name: str, file: str, dims: Mapping[str, int]
 ) -> str:
@@ -98,6 +114,7 @@ def text_of(
     return FILE.format(
         about=fill(" ".join((about, *(f"Note: {note}." for note in computation.notes))), 116), file=file,
         imports=imports, kernels=written.kernels, parameters=parameters, launch=written.launch,
+        given="config, hardware" if "hardware." in written.launch else "config",
         reference=reference.text, name=name, call=reference.call, dims=", ".join(names),
         tensors="\n".join(f"        {_tensor(each, each.name in outputs, _limits(form))}" for each in tensors),
         flops=_flops(form), promises="".join(promises), space=written.space,
@@ -174,7 +191,7 @@ def _workloads(form: KernelForm, names: list[str], given: Mapping[str, int]) -> 
     large: tuple[int, ...]
     odd: tuple[int, ...]
     if form.name == "product of matrices":
-        large, odd = PRODUCT, (1000, 520, 3000)
+        large, odd = PRODUCT, (1000, 519, 3001)
     elif rank == 1:
         large, odd = (ONE_AXIS,), (100_003,)
     else:

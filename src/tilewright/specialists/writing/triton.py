@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.records import Value
 from tilewright.specialists.writing.expression import FLOATS, Expression, Operand, below
 from tilewright.specialists.writing.forms import KernelForm
-from tilewright.specialists.writing.rows import long_row
+from tilewright.specialists.writing.rows import ROW_TILES, long_row, other_code
 from tilewright.specialists.writing.statements import Statements
-from tilewright.specialists.writing.task_file import KernelText
+from tilewright.specialists.writing.task_file import KernelText, space_text
 
 FUNCTIONS = {
     **{name: f"tl.{name}({{}})" for name in (
@@ -200,10 +201,8 @@ def _long_row(form: KernelForm, name: str) -> str:
     return body.finished()
 
 
-SPACE = """        constants={{"{tile}": {values}}},
-        hints={{"route": ("ptx", "tileir"), "num_warps": (None, 4, 8, 16), "occupancy": (None, 2, 4)}},
-        shipped={{"{tile}": {first}, "route": "ptx", "num_warps": {warps}, "occupancy": None}},
-        where=[lambda route, num_warps, occupancy: occupancy is None if route == "ptx" else num_warps is None],"""
+FITS_ROUTE = 'lambda route, num_warps, occupancy: (num_warps if route == "tileir" else occupancy) is None'
+WARPS_IN_PTX = 'lambda route, num_warps: route == "tileir" or num_warps is not None'
 
 
 def imports_of(text: str) -> tuple[str, ...]:
@@ -217,18 +216,22 @@ def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
     text = kernels(form, name, plain)
     given = ", ".join(arguments(form, plain))
     tile = "TILE" if _is_flat(form, plain) else f"TILE_{form.columns}"
-    rows = " * ".join(form.axes[:-1]) or "1"
+    rows, where = " * ".join(form.axes[:-1]) or "1", [FITS_ROUTE, WARPS_IN_PTX]
+    constants: dict[str, tuple[Value, ...]]
+    warps: dict[str, tuple[Value, ...]]
     if form.name == "row reductions":
         launch = LONG_ROWS if plain else ROWS
         launch = launch.format(name=name, rows=rows, given=given, columns=form.columns, tile=tile)
-        space = SPACE.format(tile=tile, values=(8192, 4096, 16384), first=8192, warps=None)
+        constants, warps = {tile: ROW_TILES}, {"num_warps": (8, 4, 16, None)}
+        where += [] if plain else [other_code(tile, form.columns)]
     else:
         flat = _is_flat(form, plain)
         blocks = f"triton.cdiv({' * '.join(form.axes) if flat else form.columns}, config.{tile})"
         grid = blocks if flat or len(form.axes) == 1 else f"{rows} * {blocks}"
         launch = f"    grid = ({grid},)\n    return tw.Launch({name}, grid, ({given}, config.{tile}))\n"
-        space = SPACE.format(tile=tile, values=(1024, 512, 2048, 4096), first=1024, warps=None)
-    return KernelText(imports_of(text), text, launch, space)
+        constants, warps = {tile: (1024, 512, 2048, 4096)}, {"num_warps": (4, 8, None)}
+    hints: dict[str, tuple[Value, ...]] = {"route": ("ptx", "tileir"), **warps, "occupancy": (None, 4)}
+    return KernelText(imports_of(text), text, launch, space_text(constants, hints, where))
 
 
 ROWS = """    given = ({given})
