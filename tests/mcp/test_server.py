@@ -17,9 +17,13 @@ import anyio
 from mcp import Client
 from mcp.types import CallToolResult
 from tests.made_runs import tuned
+from tests.mcp.test_jobs import at_work
+from tests.optimize.kit import repository
+from tests.processes import until
 
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.mcp import answers
+from tilewright.mcp.jobs import Jobs
 from tilewright.mcp.server import made
 
 ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
@@ -95,6 +99,49 @@ def test_a_report_is_the_markdown_of_the_run() -> None:
     report = called("report").structured_content
     assert report and report["run"] == name and report["patch"] is None
     assert report["markdown"].startswith("# ")
+
+
+def test_every_command_with_a_job_is_reached_with_its_defaults(tmp_path: Path) -> None:
+    """A small kernel is inspected, checked, tuned, and optimized without a change."""
+    task = str(repository(tmp_path / "user"))
+    asked: dict[str, dict[str, Any]] = {
+        "inspect": {}, "check": {"quick": True}, "tune": {"top": 1, "candidates": 2}, "optimize": {"iterations": 0}
+    }  # fmt: skip
+
+    async def through(client: Client) -> dict[str, Any]:
+        started = {
+            tool: (await client.call_tool(tool, {"task": task, **options})).structured_content["job"]  # type: ignore[index]
+            for tool, options in asked.items()
+        }
+        ended = {}
+        for tool, job in started.items():
+            while (state := (await client.call_tool("job_wait", {"job": job})).structured_content)[
+                "state"
+            ] == "running":  # type: ignore[index]
+                pass
+            ended[tool] = state
+        return ended
+
+    ended = within(through)
+    assert {job["state"] for job in ended.values()} == {"done"}, ended
+    assert ended["inspect"]["result"]["rows"][0]["registers"] > 0
+    assert ended["check"]["result"]["verdict"].startswith("correct")
+    assert ended["tune"]["result"]["note"] == ended["optimize"]["result"]["note"] == "predicted, not measured"
+    assert ended["tune"]["result"]["workloads"][0]["best"]["predicted_us"] > 0
+    assert [each["optimization"] for each in ended["optimize"]["result"]["iterations"]] == ["baseline"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_call_that_is_cancelled_ends_its_job(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(3600)\n")
+
+    async def through(client: Client) -> bool:
+        with anyio.move_on_after(0.7) as scope:
+            await client.call_tool("inspect", {"task": str(tmp_path / "slow.py")})
+        return scope.cancelled_caught
+
+    assert within(through, mode)
+    assert until(lambda: at_work() == []) and Jobs().job().state == "cancelled"
 
 
 def test_wrong_calls_are_one_line_with_the_choices(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def check(
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
     from tilewright.cli import check_table
+    from tilewright.compile.compile import refuse_broken_task
     from tilewright.verify.check import check as checked
     from tilewright.verify.schedule import board_here, engine_name
     from tilewright.verify.verdict import all_to_json, beside, worst
@@ -51,7 +52,7 @@ def check(
         task = shared.loaded(where)
         only, seed = _case(task, workload, case, seed, quick)
         configurations, architecture = task.space.chosen(config), shared.one_architecture(arch, "check")
-        shared.refuse_broken(
+        refuse_broken_task(
             task, board_here(name, architecture), task.selected(workload), configurations or [task.space.shipped]
         )
         verdicts = checked(

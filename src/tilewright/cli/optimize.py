@@ -67,6 +67,7 @@ def optimize(
     """
     session = shared.early_session()
 
+    from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
     from tilewright.ledger.ledger import Ledger
@@ -86,7 +87,7 @@ def optimize(
         task = shared.loaded(where)
         board = target_of(arch, detect()).board
         try:
-            shared.refuse_broken(task, board, task.selected(workload), [task.space.shipped])
+            refuse_broken_task(task, board, task.selected(workload), [task.space.shipped])
         except TaskError as error:
             raise _with_patch(error, task, ledger.path.parent) from None
         result = optimized_by(

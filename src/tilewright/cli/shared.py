@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,13 +18,12 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.executors.local import Local
-    from tilewright.hardware.boards import Board
     from tilewright.ledger.agent_runs import AgentLedger
     from tilewright.ledger.codec import Encodable
     from tilewright.ledger.ledger import Ledger
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.progress import Progress
-    from tilewright.records import Configuration, Workload
+    from tilewright.records import Workload
     from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
@@ -132,33 +131,12 @@ def loaded(where: str) -> Task:
 
     Prints a note if the version of a language is not tested.
     """
-    from tilewright.languages import cautions, expect, keep_torch_out
-    from tilewright.task.loading import file_named, load_task
+    from tilewright.languages import cautions, load
 
-    with suppress(OSError, UnicodeDecodeError):  # loading says what is wrong
-        expect(Path(file_named(where)[0]).read_text(encoding="utf-8"))
-    task = load_task(where)
-    keep_torch_out()
+    task = load(where)
     for caution in cautions():
         terminal.note(caution)
     return task
-
-
-def refuse_broken(
-    task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
-) -> None:
-    """Raises TaskError if the launch function or the kernel fails for every configuration.
-
-    configurations: by default all configurations of the space.
-    """
-    from tilewright.compile.compile import Unit, refuse_broken
-
-    units = (
-        Unit(workload, configuration, board)
-        for workload in workloads
-        for configuration in configurations or task.space.each(board.sm, workload.dims)
-    )
-    refuse_broken(task, units)
 
 
 def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) -> None:

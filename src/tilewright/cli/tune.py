@@ -50,6 +50,7 @@ def tune(
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
+    from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
     from tilewright.race.rules import Policy
@@ -64,7 +65,7 @@ def tune(
         if target.note:
             terminal.note(target.note)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
-        shared.refuse_broken(task, target.board, task.selected(workload))
+        refuse_broken_task(task, target.board, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, budget=budget,
             seconds=seconds, candidates=candidates, seeds=seeds, seed=seed,

@@ -175,6 +175,21 @@ def refuse_broken(task: Task, units: Iterable[Unit]) -> None:
         raise TaskError(f"{failures[0].reason} (task '{task.name}': the {what} configuration)")
 
 
+def refuse_broken_task(
+    task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
+) -> None:
+    """Raises TaskError if the launch function or the kernel fails for every configuration.
+
+    configurations: by default all configurations of the space.
+    """
+    units = (
+        Unit(workload, configuration, board)
+        for workload in workloads
+        for configuration in configurations or task.space.each(board.sm, workload.dims)
+    )
+    refuse_broken(task, units)
+
+
 def refuse_broken_tools(compiled: Sequence[Compiled]) -> None:
     """Raises ToolFailed if no unit was compiled because a tool failed. Such a failure says nothing about the
     candidates."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -11,6 +12,8 @@ from tilewright.errors import CompilerMissing, TaskError, UnknownChoice
 from tilewright.languages.base import Language
 from tilewright.languages.described import Described, DescribedKernel
 from tilewright.plugins import plugins
+from tilewright.task.loading import file_named, load_task
+from tilewright.task.task import Task
 
 
 def languages() -> Iterator[Language]:
@@ -63,6 +66,16 @@ def keep_torch_out() -> None:
     """
     for language in languages():
         language.keep_torch_out()
+
+
+def load(where: str) -> Task:
+    """Loads the task ``FILE[:TASK]`` in one of Tilewright's own processes, and then prevents imports of torch by front
+    ends."""
+    with suppress(OSError, UnicodeDecodeError):  # loading says what is wrong
+        expect(Path(file_named(where)[0]).read_text(encoding="utf-8"))
+    task = load_task(where)
+    keep_torch_out()
+    return task
 
 
 def cautions() -> tuple[str, ...]:

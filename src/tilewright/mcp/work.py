@@ -15,15 +15,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tilewright.compile.compile import refuse_broken_task
 from tilewright.errors import RequestError, TilewrightError, in_one_line, in_task, place_in_task
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
+from tilewright.languages import load
 from tilewright.ledger.codec import Encodable, to_json
 from tilewright.mcp import results
 from tilewright.mcp.jobs import read, turn, write
@@ -32,10 +34,7 @@ from tilewright.progress import BEST, Progress
 from tilewright.tools import child
 
 if TYPE_CHECKING:
-    from tilewright.hardware.architectures import Board
     from tilewright.profile.figures import Profile
-    from tilewright.records import Configuration
-    from tilewright.task.task import Task
 
 Done: TypeAlias = "tuple[Encodable, JobReply]"
 """The whole result, as ``--json`` prints it, and the typed reply."""
@@ -104,7 +103,7 @@ def inspect(
 ) -> Done:  # fmt: skip
     from tilewright.inspect.inspect import inspect
 
-    rows = inspect(_loaded(task), arch, config=config, workload=workload, progress=progress)
+    rows = inspect(load(task), arch, config=config, workload=workload, progress=progress)
     whole = [row.to_json() for row in rows]
     return whole, results.inspected(whole)
 
@@ -122,10 +121,10 @@ def check(
     from tilewright.verify.schedule import board_here, engine_name
     from tilewright.verify.verdict import all_to_json, beside, to_json, worst
 
-    loaded, name = _loaded(task), engine_name(engine)
+    loaded, name = load(task), engine_name(engine)
     board = board_here(name, architecture(arch).name if arch else target_of(None, detect()).board.arch)
     configurations = loaded.space.chosen(config)
-    _refuse_broken(loaded, board, workloads, configurations or [loaded.space.shipped])
+    refuse_broken_task(loaded, board, loaded.selected(workloads or None), configurations or [loaded.space.shipped])
     only = parse(case, loaded) if case else None
     drawn = only.seed if only else secrets.randbelow(1 << 16)
     verdicts = check(
@@ -145,8 +144,8 @@ def tune(
     from tilewright.tune.as_json import to_json
     from tilewright.tune.tune import tune
 
-    loaded, policy = _loaded(task), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
-    _refuse_broken(loaded, target_of(arch, detect()).board, workloads)
+    loaded, policy = load(task), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
+    refuse_broken_task(loaded, target_of(arch, detect()).board, loaded.selected(workloads or None))
     result = tune(loaded, arch=arch, workloads=workloads or None, policy=policy, progress=progress, **options)
     rows = [candidate for workload in result.workloads for candidate in workload.candidates]
     if rows and not any(candidate.code for candidate in rows):
@@ -158,17 +157,22 @@ def tune(
 def optimize(
     progress: Progress, task: str, arch: str | None = None, workloads: Sequence[str] = (),
     l2: Literal["cold", "warm"] = "cold", launch: Literal["graph", "eager"] = "graph", seed: int | None = None,
-    fresh: bool = False, changes: Sequence[str] = (), **limits: Any,
+    fresh: bool = False, changes: Sequence[str] = (), stop_after: float | None = None, **limits: Any,
 ) -> Done:  # fmt: skip
-    """``limits``: other fields of `optimize.options.Options`."""
+    """``stop_after``: minutes; None: no limit. ``limits``: other fields of `optimize.options.Options`."""
     from tilewright.optimize.loop import optimize
     from tilewright.optimize.optimized import to_json
     from tilewright.optimize.options import Options
     from tilewright.race.rules import Policy
 
-    loaded, policy = _loaded(task), Policy(l2=l2, launch=launch)
-    options = Options(changes=tuple(Path(path).absolute() for path in changes), **limits)
-    _refuse_broken(loaded, target_of(arch, detect()).board, workloads, [loaded.space.shipped])
+    loaded, policy = load(task), Policy(l2=l2, launch=launch)
+    options = Options(
+        changes=tuple(Path(path).absolute() for path in changes),
+        stop_after=math.inf if stop_after is None else stop_after, **limits,
+    )  # fmt: skip
+    refuse_broken_task(
+        loaded, target_of(arch, detect()).board, loaded.selected(workloads or None), [loaded.space.shipped]
+    )
     result = optimize(
         loaded, arch=arch, workloads=workloads or None, options=options, policy=policy, seed=seed, fresh=fresh,
         progress=progress,
@@ -210,34 +214,6 @@ def _traced(command: Sequence[str], steps: tuple[int, int], seconds: float, prog
     traces, times = recorded(folder, code)
     found = profile(*traces, steps=steps, command=program.words, steps_us=times, progress=progress)
     return located(found, program.script)
-
-
-def _loaded(where: str) -> Task:
-    """Loads a task, and prevents imports of torch by the front ends in this process, as the command line does."""
-    from tilewright.languages import expect, keep_torch_out
-    from tilewright.task.loading import file_named, load_task
-
-    with suppress(OSError, UnicodeDecodeError):  # loading says what is wrong
-        expect(Path(file_named(where)[0]).read_text(encoding="utf-8"))
-    task = load_task(where)
-    keep_torch_out()
-    return task
-
-
-def _refuse_broken(
-    task: Task, board: Board, workloads: Sequence[str], configurations: Sequence[Configuration] = ()
-) -> None:
-    """Raises TaskError if the launch function or the kernel fails for every configuration; by default all of them."""
-    from tilewright.compile.compile import Unit, refuse_broken
-
-    refuse_broken(
-        task,
-        (
-            Unit(workload, configuration, board)
-            for workload in task.selected(workloads or None)
-            for configuration in configurations or task.space.each(board.sm, workload.dims)
-        ),
-    )
 
 
 VERBS: Mapping[Verb, Callable[..., Done]] = {
