@@ -29,6 +29,7 @@ from tilewright.cli import shared as cli_shared
 from tilewright.cli import tune as cli_tune
 from tilewright.cli.interruption import Interrupted, Signalled
 from tilewright.compile import compile
+from tilewright.doctor.probes import INSTALL, Probe
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
 from tilewright.languages.cutile.cutile import CuTile
@@ -236,11 +237,11 @@ def test_doctor_says_what_works(run: Run) -> None:
 
 
 def test_doctor_fails_where_nothing_can_be_predicted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = (doctor.Probe("tileiras", False, "not installed", doctor.INSTALL),)
+    broken = (Probe("tileiras", False, "not installed", INSTALL),)
     monkeypatch.setattr(doctor, "examine", lambda: broken)
     assert run("doctor").code == 3
     said = run("doctor", "--json")
-    assert said.code == 3 and json.loads(said.out)["checks"][0]["fix"] == doctor.INSTALL
+    assert said.code == 3 and json.loads(said.out)["checks"][0]["fix"] == INSTALL
 
 
 # tune, without a GPU ------------------------------------------------------------------------------

@@ -342,7 +342,7 @@ def test_a_broken_sanitizer_leaves_the_verdict(
 
 
 def test_the_doctor_runs_the_sanitizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_doctor import H200
+    from tests.doctor.test_probes import H200
 
     broken(tmp_path / "bin" / "compute-sanitizer", "killed by a signal")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))

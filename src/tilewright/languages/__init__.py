@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import CompilerMissing, TaskError, UnknownChoice
 from tilewright.languages.base import Language
 from tilewright.languages.described import Described, DescribedKernel
 from tilewright.plugins import plugins
-from tilewright.task.loading import file_named, load_task
-from tilewright.task.task import Task
+
+if TYPE_CHECKING:
+    from tilewright.task.task import Task
 
 
 def languages() -> Iterator[Language]:
@@ -71,6 +72,8 @@ def keep_torch_out() -> None:
 def load(where: str) -> Task:
     """Loads the task ``FILE[:TASK]`` in one of Tilewright's own processes, and then prevents imports of torch by front
     ends."""
+    from tilewright.task.loading import file_named, load_task  # late: users' programs load no task files
+
     with suppress(OSError, UnicodeDecodeError):  # loading says what is wrong
         expect(Path(file_named(where)[0]).read_text(encoding="utf-8"))
     task = load_task(where)
