@@ -153,7 +153,7 @@ def test_wrong_calls_are_one_line_with_the_choices(tmp_path: Path) -> None:
     assert "[5, 2] is not" in refused("profile", command=["python", "a.py"], steps=[5, 2])
     assert "unknown architecture 'sm_1'" in refused("route", question="make it fast", arch="sm_1")
     assert "no performance question" in refused("plan", question="Write a haiku")
-    assert "no runs in" in refused("report")
+    assert "no runs in" in refused("report") and "is a file; give" in refused("report", run="ops.py")
     assert "no job was started in" in refused("job_wait")
 
 

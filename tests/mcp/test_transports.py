@@ -26,6 +26,7 @@ from tests.processes import until
 from tilewright.cli import main as cli
 from tilewright.mcp import peers
 from tilewright.mcp.jobs import Jobs
+from tilewright.mcp.server import of_this_user
 
 ROOT = Path(__file__).parents[2]
 NORM = str(ROOT / "examples" / "rms_norm.py")
@@ -139,6 +140,20 @@ def test_the_owner_of_a_connection_is_found(monkeypatch: pytest.MonkeyPatch, tmp
         assert not peers.is_own(*ends)
         (tmp_path / "tcp").write_text(table[0])
         assert not peers.is_own(*ends)
+
+
+def test_a_request_of_another_user_is_refused() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def never(*_: object) -> None:
+        raise AssertionError("the request went on")
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    unknown = {"type": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
+    anyio.run(of_this_user(never), unknown, never, send)
+    assert sent[0]["status"] == 403 and b"only the user who started it" in sent[1]["body"]
 
 
 def test_a_port_that_is_taken_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.errors import RequestError
 from tilewright.mcp.replies import CasebookReply, MatchingCase, PlannedItem, PlanReply, ReportReply, RouteReply, picked
 
 if TYPE_CHECKING:
@@ -56,7 +57,12 @@ def _new_kernel(asked: KernelQuestion) -> PlanReply:
 
 
 def report(run: str = "latest") -> ReportReply:
-    """Returns the evidence of a run. Raises RequestError if the ledger has no such run."""
+    """Returns the evidence of a run. Raises RequestError if the ledger has no such run.
+
+    Refuses a task file too: to find its newest run, the code of the file would have to run in this process.
+    """
+    if ".py" in run:
+        raise RequestError(f"{run} is a file; give the name of a run, its beginning, or latest")
     from tilewright.report.report import report as evidence_of
     from tilewright.report.tune_evidence import TuneEvidence
 

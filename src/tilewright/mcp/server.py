@@ -107,14 +107,14 @@ def serve_http(port: int) -> None:
             raise MachineError(f"{why}; choose another with --http PORT, or 0 for a free one") from error
         address = f"http://{LOOPBACK}:{listening.getsockname()[1]}/mcp"
         print(f"listening on {address}; Ctrl-C ends it, jobs go on", file=sys.stderr, flush=True)
-        config = uvicorn.Config(_of_this_user(app), log_level="warning", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(of_this_user(app), log_level="warning", timeout_graceful_shutdown=1)
         anyio.run(lambda: uvicorn.Server(config).serve(sockets=[listening]))
 
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-def _of_this_user(app: Asgi) -> Asgi:
+def of_this_user(app: Asgi) -> Asgi:
     """Returns the application, but requests of other users of this machine are refused."""
 
     async def checked(scope: Any, receive: Any, send: Any) -> None:

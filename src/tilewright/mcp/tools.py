@@ -90,11 +90,7 @@ def plan(
     return answers.plan(question, command, analysis, allow_lossy)
 
 
-def report(
-    run: Annotated[
-        str, Field(description="Name of a run or its beginning, latest, FILE[:TASK], or a program.")
-    ] = LATEST,
-) -> ReportReply:
+def report(run: Annotated[str, Field(description="Name of a run, its beginning, or latest.")] = LATEST) -> ReportReply:
     """Returns the stored evidence of a finished run of tune, optimize or the agent: what was tried, the outcome, and
     why."""
     return answers.report(run)
@@ -203,11 +199,11 @@ def job_start(job: JobName) -> JobStatus:
 
 
 async def job_wait(
-    context: Ctx, job: JobName = LATEST,
+    context: Ctx, job: Annotated[str, Field(description="Name of the job. Default: the newest.")] = LATEST,
     seconds: Annotated[float, Field(ge=0, le=WAIT_SECONDS, description="How long to wait.")] = WAIT_SECONDS,
 ) -> Job:  # fmt: skip
     """Waits until a job ends, at most 45 s, and returns its state, progress and result. Call it again while the state
-    is running. A cancelled call does not end the job. Default: the newest job."""
+    is running. A cancelled call does not end the job."""
     return await _waited(Jobs(), job, seconds, context)
 
 
