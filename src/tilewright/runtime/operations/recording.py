@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 import threading
@@ -24,10 +25,14 @@ VARIABLE = "TILEWRIGHT_OPERATIONS"
 """The name of an environment variable with the folder of the program, whose lines are recorded."""
 EVERY_S = 0.002
 """The time between two looks at the line that the host is at."""
-RECORDED = 10
-"""After so many steps, operations are recorded only in an evaluation."""
-AFTER = 1.0
-"""The program is not waited for longer than so many times the time of the recorded steps, to reach an evaluation."""
+RECORDED, FEWEST = 10, 3
+"""After so many steps, operations are recorded only in an evaluation. Fewer steps are enough if they take long."""
+LONG_S = 12.0
+"""Steps take long if, after the first one, they together take so many seconds. Recording makes a step of many small
+operations many times as slow."""
+AFTER, AFTER_S = 1.0, 15.0
+"""The program is not waited for longer than so many times the time of the recorded steps, nor longer than so many
+seconds, to reach an evaluation."""
 LIKE = 3
 """So many parts with the same operations are stored; of others only the number and the time of the operations."""
 
@@ -50,6 +55,7 @@ class RecordingObserver(observing.Observer):
         self.recorder = OperationRecorder(root)
         self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
         self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
+        self._first = math.inf
 
     def begin(self) -> None:
         """Sets the hooks, and begins to record."""
@@ -94,12 +100,16 @@ class RecordingObserver(observing.Observer):
         if not self._waiting:
             self.recorder.mark()
             training_comes = self.unit == "forward call" and observing.has_optimizer()
-            if self.steps >= RECORDED and not training_comes:
+            if self._enough_steps() and not training_comes:
                 self._waiting = True
                 now = time.monotonic()
-                alone = int(os.environ.get("WORLD_SIZE", "1")) == 1  # the processes of a job end after the same step
-                self._late = now + (AFTER * (now - self.began) if alone else 0.0)
+                self._late = now + (min(AFTER_S, AFTER * (now - self.began)) if _alone() else 0.0)
                 self.recorder.pause()
+
+    def _enough_steps(self) -> bool:
+        now = time.monotonic()
+        self._first = min(self._first, now)
+        return self.steps >= RECORDED or (_alone() and self.steps >= FEWEST and now - self._first > LONG_S)
 
     def _end(self) -> None:
         self.finish("steps")
@@ -175,6 +185,11 @@ class RecordingObserver(observing.Observer):
                 stack = self.recorder.places.key(frame)
                 host[stack] = host.get(stack, 0.0) + 1e6 * (now - before)
             before = now
+
+
+def _alone() -> bool:
+    """Returns whether this is the only process of its job. The processes of a job must end after the same step."""
+    return int(os.environ.get("WORLD_SIZE", "1")) == 1
 
 
 def _in_torch(file: str) -> bool:
