@@ -66,6 +66,24 @@ def test_a_race_never_begins_a_pair_that_would_pass_its_limit() -> None:
     assert (done.decided, done.ratio.decided) == ("tied", False) and "too few to tell" in done.reason
 
 
+def test_the_check_beside_the_first_pair_is_no_time_of_the_race() -> None:
+    """The first pair takes 60 s longer, since a change is checked beside it. 150 s hold the warm-up and six pairs of 20 s."""
+    machine, checked = SimulatedMachine(3, ratio=0.5), list[float]()
+
+    def run(programs: Sequence[Startable]) -> list[ProgramRun | ProgramFailed]:
+        if len(machine.order) == 2 and not checked:  # after the warm-up
+            checked.append(60.0)
+            machine.seconds += 60.0
+        return [machine(program) for program in programs]
+
+    given = {"rounds": 25, "seconds": 75.0, "seed": 5, "now": lambda: machine.seconds, "aside": lambda: sum(checked)}
+    done = raced(VERSIONS, run, **given)
+    assert isinstance(done, ProgramRace) and done.rounds == FIRST_LOOK
+    machine, checked = SimulatedMachine(3, ratio=0.5), list[float]()
+    done = raced(VERSIONS, run, **{**given, "aside": lambda: 0.0})
+    assert isinstance(done, ProgramRace) and done.rounds < FIRST_LOOK
+
+
 def test_equal_versions_are_seldom_called_different() -> None:
     """300 races; promised is half of the 5 % that are allowed here."""
     decided = [race(SimulatedMachine(seed), seed + 1000).decided for seed in range(300)]

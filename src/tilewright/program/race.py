@@ -40,7 +40,7 @@ TIE_BAND = 0.01
 """If the ratio is known to be within this of 1, the race ends as tied."""
 WARM_UP = 0.25
 """The share of a run's steps, at its beginning, that are left out."""
-HOST_SHARE, GPU_SHARE = 0.6, 0.8
+HOST_SHARE, GPU_SHARE = 0.6, 0.9
 """The largest shares of the free memory that runs may take together, if they are started at the same time."""
 GPU_CONTEXT = 700 << 20
 """Bytes of a GPU that a process takes besides the tensors."""
@@ -84,21 +84,30 @@ def race_programs(
     start, if they run in slices; an exception in it ends the race.
     """
 
+    act, aside = meanwhile, 0.0  # the seconds that ``meanwhile`` took are no part of the time of a pair
+
     def each_alone(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
         return [run_program(program, steps=steps, seconds=max(1.0, seconds)) for program in programs]
 
     def in_slices(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
-        nonlocal slicing, meanwhile
-        act, meanwhile = meanwhile, None
-        if slicing and (done := run_in_slices(programs, slicing, max(1.0, seconds), act)):
+        nonlocal slicing
+        if slicing and (done := run_in_slices(programs, slicing, max(1.0, seconds), timed if act else None)):
             return done
         slicing = None  # if copies disturb each other, for example by a port, they run alone from now on
         return each_alone(programs)
 
+    def timed() -> None:
+        nonlocal aside, act
+        began, once, act = time.monotonic(), act, None
+        if once:
+            once()
+        aside += time.monotonic() - began
+
     run = in_slices if slicing else each_alone
     return raced(
-        versions, run, warm_up=slicing is None, rounds=rounds, seconds=seconds, most=most, seed=seed, progress=progress
-    )
+        versions, run, warm_up=slicing is None, rounds=rounds, seconds=seconds, most=most, seed=seed,
+        progress=progress, aside=lambda: aside,
+    )  # fmt: skip
 
 
 def gpu_bytes(run: ProgramRun) -> int:
@@ -125,24 +134,26 @@ def raced(
     versions: Mapping[str, Sequence[Startable]],
     run: Callable[[Sequence[Startable]], Sequence[ProgramRun | ProgramFailed]], *, rounds: int, seconds: float,
     seed: int, most: float = math.inf, warm_up: bool = True, progress: Progress = silent,
-    now: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.monotonic, aside: Callable[[], float] = lambda: 0.0,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races like `race_programs`, but ``run`` runs the programs, in the order in which it gets them.
 
-    warm_up: whether a first pair runs only to fill caches, and is not counted.
+    warm_up: whether a first pair runs only to fill caches, and is not counted. aside: the seconds so far that ``run``
+    spent on something else. They count for ``most``, but not for ``seconds``.
     """
     before, after = names = tuple(versions)
     pairs, orders, load = _Pairs(before, after, dict(looks(rounds))), _orders(random.Random(seed)), _load()
     began, longest = now(), 0.0
     while pairs.count < rounds and not pairs.decided:
-        if now() - began + longest > min(most, seconds if pairs.count >= FIRST_LOOK else GRACE * seconds):
+        allowed = seconds if pairs.count >= FIRST_LOOK else GRACE * seconds
+        if now() - began + longest > min(most, allowed + aside()):
             break
         progress("race", pairs.count, rounds, pairs.shown)
         many = 1 if warm_up else min(len(versions[before]), pairs.until_look)
         order = [(at, n) for n in range(many) for at in next(orders)]
-        started = now()
+        started = now() - aside()
         ran = dict(zip(order, run([versions[names[at]][n] for at, n in order]), strict=True))
-        longest = max(longest, now() - started)
+        longest = max(longest, now() - aside() - started)
         for n in range(many):
             done = _comparable(ran[0, n], ran[1, n], names)
             if isinstance(done, ProgramFailed):
