@@ -41,15 +41,19 @@ def hazards_of(modules: tuple[ReadModule, ...]) -> tuple[CaptureHazard, ...]:
 
     modules: the files of the program, as `reach.reached_modules` returns them. One line has at most one hazard.
     """
-    step = Step(modules)
+    return hazards_in(Step(modules))
+
+
+def hazards_in(step: Step) -> tuple[CaptureHazard, ...]:
+    """Returns what prevents the capture of a step, in the order of the files and lines."""
     found: dict[tuple[ReadModule, int], CaptureHazard] = {}
     for function in step.functions:
         for rule in RULES:
             for node, what in rule(function, step):
                 line = int(getattr(node, "lineno", 1))
-                hazard = CaptureHazard(RULES[rule], function.module.path, line, what)
+                hazard = CaptureHazard(RULES[rule], function.module.path, line, what, function.forward)
                 found.setdefault((function.module, line), hazard)
-    order = {module: n for n, module in enumerate(modules)}
+    order = {module: n for n, module in enumerate(step.modules)}
     return tuple(found[key] for key in sorted(found, key=lambda key: (order[key[0]], key[1])))
 
 

@@ -37,6 +37,8 @@ class CaptureHazard:
     line: int
     what: str
     """The code, and what it does, in a few words."""
+    in_forward: bool = True
+    """Whether the line is in the forward pass of a model. If not, a graph of the model alone is possible."""
 
     @property
     def place(self) -> str:

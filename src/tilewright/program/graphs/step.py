@@ -28,11 +28,14 @@ DEPTH = 6
 
 @dataclass(frozen=True)
 class StepFunction:
-    """One function of the step, with the kinds of its values. ``whole``: it is the step itself, not a part of a model's
-    forward pass; it may get tensors of the host. ``counters``: the parameters that get another number in each step."""
+    """One function of the step, with the kinds of its values.
+
+    forward: whether it is called by the forward pass of a model; else only by the step function around it.
+    counters: the parameters that get another number in each step.
+    """
 
     values: FunctionValues
-    whole: bool = False
+    forward: bool
     counters: frozenset[str] = frozenset()
 
     @property
@@ -54,12 +57,13 @@ class Step:
             for module in modules for node in module.file.every(ast.ClassDef) if is_module(module, node)
         }  # fmt: skip
         self._functions: dict[Function, StepFunction] = {}
-        self._depth = 0
-        for module, function, counters in tuple(self._step_functions()):
-            values = FunctionValues(module, function, dict.fromkeys(counters, "host"), self._returned)
-            self._follow(StepFunction(values, True, counters))
+        self._depth, self._forward = 0, True
         for module, function in self._forward_passes():
             self._add(module, function, {})
+        self._forward = False
+        for module, function, counters in tuple(self._step_functions()):
+            values = FunctionValues(module, function, dict.fromkeys(counters, "host"), self._returned)
+            self._follow(StepFunction(values, False, counters))
 
     @property
     def functions(self) -> tuple[StepFunction, ...]:
@@ -75,7 +79,7 @@ class Step:
 
     def _add(self, module: ReadModule, function: Function, given: Mapping[str, ValueKind]) -> StepFunction:
         known = self._functions.get(function)
-        return known or self._follow(StepFunction(FunctionValues(module, function, given, self._returned)))
+        return known or self._follow(StepFunction(FunctionValues(module, function, given, self._returned), self._forward))
 
     def _follow(self, function: StepFunction) -> StepFunction:
         """Adds a function, and the functions that it calls."""
