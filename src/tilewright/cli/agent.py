@@ -166,6 +166,6 @@ def _plan_json(plan: AgentPlan) -> dict[str, Encodable]:
     return {
         "question": plan.request.question, "mode": plan.mode, "specialists": plan.route.specialists,
         "why": plan.route.why, "casebook": plan.trace, "program": plan.program.words, "root": str(plan.program.root),
-        "items": plan.items, "dismissed": plan.dismissed, "profile_first": plan.gpu,
+        "items": plan.items, "seen": plan.seen, "dismissed": plan.dismissed, "profile_first": plan.gpu,
         "missing": {name: [f"{need.what}: {need.detail}" for need in needs] for name, needs in plan.missing.items()},
     }  # fmt: skip

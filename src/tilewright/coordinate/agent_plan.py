@@ -71,6 +71,13 @@ class AgentPlan:
         lacking = {name: tuple(need for need in specialist_of(name).needs() if not need.met) for name in names}
         return {name: needs for name, needs in lacking.items() if needs}
 
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """What the source shows about the question, a line each, if the question names a specialist's domain."""
+        if self.mode == "autopilot" or self.program.script.suffix != ".py":
+            return ()
+        return tuple(line for name in self.route.specialists for line in specialist_of(name).seen(self.program.script))
+
 
 def planned(request: AgentRequest) -> AgentPlan:
     """Makes the plan. Reads the program and runs nothing.
@@ -223,6 +230,8 @@ def lines_of(plan: AgentPlan) -> Iterator[str]:
         yield "Plan: nothing that would make this program faster was found in its source, so it is not run"
     for number, item in enumerate(plan.items, 1):
         yield f"  {number}. {item.id} [{item.impact}] {item.text} ({', then '.join(item.specialists)})"
+    for line in plan.seen:
+        yield f"  in the source: {line}"
     for each in plan.dismissed:
         yield f"  left out: {each.text}: {each.dismissed}"
     if not (plan.items or plan.gpu or plan.records):

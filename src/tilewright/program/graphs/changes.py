@@ -140,4 +140,6 @@ def _below_imports(module: ReadModule, lines: list[str]) -> Edit:
             break
     if last is None:
         raise NotSure("the file imports nothing at its top", module.file.tree)
-    return module.insert_after(last, "", "", *lines)
+    below = module.text[module.span(last)[1] :].partition("\n")[2]
+    blank = len(below) - len(below.lstrip("\r\n"))
+    return module.insert_after(last, "", "", *lines, *[""] * max(0, 2 - blank))
