@@ -14,13 +14,17 @@ from tilewright.program.graphs.step import Step, StepFunction
 from tilewright.program.reading.flow import loads
 from tilewright.program.reading.module import ReadModule
 from tilewright.program.reading.operations import operation
-from tilewright.source.source_file import elements, keywords, own
+from tilewright.source.source_file import elements, keywords, stored
 
 Found = Iterator[tuple[ast.AST, str]]
 """A node, and what it does."""
 
 READS = ("item", "cpu", "tolist", "numpy", "__bool__", "__float__", "__int__")
-CHECKS = ("torch.equal", "torch.allclose")
+CHECKS = ("torch.equal", "torch.allclose", "torch.save", "torch.inverse", "torch.linalg.inv", "torch.linalg.solve",
+          "torch.linalg.cholesky")  # fmt: skip
+"""Functions of torch that wait for a value, such as whether a matrix can be inverted."""
+COMPUTED_HERE = ("float", "int", "bool", "range", "round", "max", "min", "any", "all", "sorted")
+"""Functions of Python that read the values of a tensor."""
 SIZED_BY_VALUES = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount")
 FROM_PYTHON = ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.asarray")
 SEEDS = ("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "torch.seed",
@@ -29,6 +33,7 @@ SEEDS = ("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_
 RANDOM = ("random.", "numpy.random.", "secrets.", "uuid.")
 DRAWS = ("random", "integers", "choice", "shuffle", "uniform", "normal", "randint")
 """Methods of the generators of Python and NumPy."""
+DRAWN_HERE = ("torch.rand", "torch.randn", "torch.randint", "torch.randperm")
 CLOCKS = ("time.", "datetime.")
 WAITS = ("torch.cuda.synchronize", "torch.cuda.current_stream.synchronize", "torch.accelerator.synchronize")
 STREAMS = ("torch.cuda.stream", "torch.cuda.Stream", "torch.cuda.StreamContext")
@@ -71,7 +76,8 @@ def _is_apart(function: StepFunction, node: ast.AST) -> bool:
             return True
         if isinstance(each, ast.If) and "is_current_stream_capturing" in function.module.code(each.test):
             return True
-    annotation = [function.node.returns, *(each.annotation for each in ast.walk(function.node.args) if isinstance(each, ast.arg))]
+    arguments = (each for each in ast.walk(function.node.args) if isinstance(each, ast.arg))
+    annotation = [function.node.returns, *(each.annotation for each in arguments)]
     decorated = [*function.node.decorator_list, *filter(None, annotation)]
     return any(node is inner for each in decorated for inner in ast.walk(each))
 
@@ -80,26 +86,34 @@ def _is_apart(function: StepFunction, node: ast.AST) -> bool:
 
 
 def _data_branches(function: StepFunction, _: Step) -> Found:
-    values, module = function.values, function.module
-    for node in _own(function, ast.If, ast.While, ast.Assert, ast.IfExp, ast.BoolOp, ast.UnaryOp):
+    module = function.module
+    for node in _own(function, ast.If, ast.While, ast.Assert, ast.IfExp, ast.BoolOp, ast.UnaryOp, ast.comprehension):
         match node:
             case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
-                pass
-            case ast.UnaryOp(op=ast.Not(), operand=test) | ast.BoolOp(values=[test, *_]):
+                tests = [test]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                tests = [operand]
+            case ast.BoolOp(values=tests) | ast.comprehension(ifs=tests):
                 pass
             case _:
                 continue
-        if values.of(test) == "tensor" and not isinstance(test, (ast.BoolOp, ast.Call)) or _is_truth(function, test):
-            yield test, f"{_short(module, test)} decides a branch by values of the GPU"
+        for each in tests:
+            if not isinstance(each, ast.BoolOp) and function.values.of(each) == "tensor" and not _is_plain(function, each):
+                yield each, f"{_short(module, each)} decides a branch by values of the GPU"
 
 
-def _is_truth(function: StepFunction, test: ast.expr) -> bool:
-    """Returns whether the truth of a tensor is asked for: a call such as ``done.all()``, or a part of ``a and b``."""
-    if isinstance(test, ast.BoolOp):
-        return any(_is_truth(function, each) for each in test.values)
-    if isinstance(test, ast.Compare):
-        return function.values.of(test) == "tensor"
-    return isinstance(test, ast.Call) and function.values.of(test) == "tensor"
+def _is_plain(function: StepFunction, test: ast.expr) -> bool:
+    """Returns whether a test only compares parameters with numbers, or asks for their truth.
+
+    Such a parameter is a number or a list: the truth of a tensor of several elements is an error.
+    """
+    parameters = {each.arg for each in ast.walk(function.node.args) if isinstance(each, ast.arg)} - stored(function.node)
+    parts = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
+    return all(
+        isinstance(each, ast.Constant) or (isinstance(each, ast.Name) and each.id in parameters)
+        or function.values.of(each) == "host"
+        for each in parts
+    )  # fmt: skip
 
 
 def _host_reads(function: StepFunction, step: Step) -> Found:
@@ -117,12 +131,14 @@ def _host_reads(function: StepFunction, step: Step) -> Found:
                 yield node, f"{code} reads on the host whether a gradient is infinite"
         given = [values.of(each) for each in node.args]
         tensor = "tensor" in given
-        if tensor and (module.is_builtin(node.func, "float", "int", "bool", "range", "round") or full in CHECKS):
+        if tensor and (module.is_builtin(node.func, *COMPUTED_HERE) or full in CHECKS):
             yield node, f"{code} reads a value on the host"
         elif tensor and full.startswith(("math.", "numpy.")):
             yield node, f"{code} computes on the host"
         elif _prints(module, node) and any(_shows(function, each) for each in node.args):
             yield node, f"{code} prints values of the GPU"
+        elif full.endswith(".one_hot") and len(node.args) == 1 and "num_classes" not in keywords(node):
+            yield node, f"{code} reads the largest class on the host"
         elif full.endswith("pack_padded_sequence") and given[1:2] == ["tensor"]:
             yield node, f"{code} reads the lengths on the host"
     for node in _own(function, ast.Slice):
@@ -164,7 +180,7 @@ def _synchronisations(function: StepFunction, _: Step) -> Found:
     module = function.module
     for node in _own(function, ast.Call):
         assert isinstance(node, ast.Call)
-        method = isinstance(node.func, ast.Attribute) and node.func.attr == "synchronize"
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in ("synchronize", "query") and not node.args
         if module.full(node.func) in WAITS or method:
             yield node, f"{_short(module, node)} waits for the GPU"
 
@@ -211,7 +227,7 @@ def _host_tensors(function: StepFunction, _: Step) -> Found:
             yield node, f"{code} copies values from the host"
         match node:
             case ast.Call(func=ast.Attribute(value=made, attr="to" | "cuda" as method)) if not full:
-                if values.of(made) == "host":
+                if values.of(node) == "tensor" and values.of(made) == "host":
                     yield node, f"{code} makes a tensor on the host and copies it"
                 elif method == "cuda" or any(_is_place(module, each) for each in (*node.args, *filter(None, [device]))):
                     if _comes_from_outside(function, made):
@@ -338,6 +354,13 @@ def _random_states(function: StepFunction, _: Step) -> Found:
             yield node, f"{code} uses a generator that no graph knows"
 
 
+def _host_draws(function: StepFunction, _: Step) -> Found:
+    for node in _own(function, ast.Call):
+        assert isinstance(node, ast.Call)
+        if function.module.full(node.func) in DRAWN_HERE and function.values.of(node) == "host":
+            yield node, f"{_short(function.module, node)} draws random numbers on the host"
+
+
 def _streams(function: StepFunction, _: Step) -> Found:
     module = function.module
     for node in _own(function, ast.With):
@@ -403,5 +426,6 @@ RULES: dict[Callable[[StepFunction, Step], Found], HazardKind] = {
     _host_reads: "host-read", _synchronisations: "synchronisation", _random_states: "random-state",
     _data_branches: "data-branch", _data_shapes: "data-shape", _host_tensors: "host-tensor",
     _changed_addresses: "changed-address", _baked_values: "baked-value", _streams: "stream", _optimizers: "optimizer",
+    _host_draws: "random-state",
 }  # fmt: skip
 """Rule → the kind of what it finds. Of several on one line, the first counts."""

@@ -108,7 +108,8 @@ class FunctionValues:
         """Returns whether an expression is a boolean tensor, as the text shows."""
         match node:
             case ast.Name(id=name):
-                return name in self.masks
+                given = any(each.arg == name for each in ast.walk(self.function.args) if isinstance(each, ast.arg))
+                return name in self.masks or (given and "mask" in name and self.kinds[name] == "tensor")
             case ast.Compare():
                 return self.of(node) == "tensor"
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
@@ -297,8 +298,16 @@ class FunctionValues:
             if whole == "container":
                 return "tensor" if node.func.attr in ("pop", "get") else "container"
             if whole == "host":
-                return "tensor" if node.func.attr in ("to", "cuda") else "host"
+                return "tensor" if node.func.attr == "cuda" or self._moves(node) else "host"
         return "tensor" if some else "other"
+
+    def _moves(self, call: ast.Call) -> bool:
+        """Returns whether ``x.to(…)`` may name a device, not only a type."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "to":
+            return False
+        given = [*call.args, *(each.value for each in call.keywords if each.arg in ("device", "other"))]
+        types = (self.module.full(each).startswith("torch.") or self.module.code(each).endswith("dtype") for each in given)
+        return not all(types)
 
     def _of_package(self, full: str, node: ast.Call) -> ValueKind:
         """Returns the kind of what a function of a package returns. Without a tensor of the GPU among its arguments, and
@@ -310,7 +319,10 @@ class FunctionValues:
             return "other"
         if f"{module}." not in TENSOR_MODULES:
             return "host"
-        if "device" in keywords(node) or any("torch.set_default_device" in each.text for each in self.module.program):
+        device = keywords(node).get("device")
+        if isinstance(device, ast.Constant) and device.value == "cpu":
+            return "host"
+        if device is not None or any("torch.set_default_device" in each.text for each in self.module.program):
             return "tensor"
         given = [self.of(each) for each in (*node.args, *keywords(node).values())]
         return "host" if full in MADE_HERE or all(kind == "host" for kind in given) else "tensor"
