@@ -24,6 +24,8 @@ OF_HOST = frozenset((
     "ndimension", "is_floating_point", "item", "tolist", "numpy", "type", "names", "is_sparse",
 ))  # fmt: skip
 """Attributes and methods of a tensor that the host knows, or gets by waiting."""
+OF_TENSORS = ("weight", "bias", "grad", "data", "T", "mT", "H", "mH", "real", "imag")
+"""Attributes that are tensors."""
 MADE_ON_HOST = frozenset((
     "torch.is_tensor", "torch.numel", "torch.is_grad_enabled", "torch.device", "torch.Generator", "torch.finfo",
     "torch.iinfo", "torch.get_default_dtype", "torch.is_floating_point", "torch.is_autocast_enabled", "torch.Size",
@@ -84,8 +86,9 @@ class FunctionValues:
                 return self._call(node)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 compared = [self.of(each) for each in (left, *others)]
-                by_name = any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops)
-                return "host" if by_name else _joined(*compared)
+                plain = any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops)
+                text = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (left, *others))
+                return "host" if plain or text else _joined(*compared)
             case ast.BinOp(left=left, right=right):
                 return _joined(self.of(left), self.of(right))
             case ast.UnaryOp(op=op, operand=operand):
@@ -243,7 +246,7 @@ class FunctionValues:
         whole = self.of(node.value)
         if node.attr in OF_HOST or whole == "host":
             return "host"
-        if whole == "tensor" or node.attr in ("weight", "bias", "grad", "data"):
+        if node.attr in OF_TENSORS and whole != "container":
             return "tensor"
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             return self._of_self(node)
