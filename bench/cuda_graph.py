@@ -65,7 +65,11 @@ def trial_of(command: ProgramCommand) -> dict[str, Any]:
         "samples_us": {"eager": trial.eager_us, "replay": trial.replay_us},
     }  # fmt: skip
     if trial.eager_us:
-        row |= {"eager, µs": median(trial.eager_us), "replay, µs": median(trial.replay_us), "ratio": trial.ratio.to_json()}
+        row |= {
+            "eager, µs": median(trial.eager_us),
+            "replay, µs": median(trial.replay_us),
+            "ratio": trial.ratio.to_json(),
+        }
     return row
 
 
@@ -122,7 +126,9 @@ def shown(rows: list[dict[str, Any]]) -> None:
         trial, step = row["trial"], row.get("judged", {})
         if "eager, µs" in trial:
             eager, replay = trial["eager, µs"], trial["replay, µs"]
-            said = f"{trial['equal']:>3} / {trial['replays']:<2} {eager:>7.0f}µs {replay:>7.0f}µs {eager / replay:>8.2f}×"
+            said = (
+                f"{trial['equal']:>3} / {trial['replays']:<2} {eager:>7.0f}µs {replay:>7.0f}µs {eager / replay:>8.2f}×"
+            )
         else:
             said = trial.get("failed") or trial.get("left out") or "; ".join(trial["places"])
         print(f"{row['program']:20} {said}   {step.get('reason') or step.get('left out') or step.get('failed', '')}")

@@ -6,7 +6,6 @@
 import argparse
 
 import torch
-
 from model import Narrow
 
 parser = argparse.ArgumentParser()

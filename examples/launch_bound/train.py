@@ -7,7 +7,6 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-
 from model import Narrow
 
 parser = argparse.ArgumentParser()

@@ -78,7 +78,8 @@ class CudaGraph(Specialist):
             raise RequestError(found.no_step)
         hazards = found.hazards
         findings = {f"{each.place} {each.kind}": str(each) for each in hazards}
-        said = f"{len(hazards)} places prevent a capture" if hazards else "nothing that prevents a capture was found"
+        many = "1 place prevents" if len(hazards) == 1 else f"{len(hazards)} places prevent"
+        said = f"{many} a capture" if hazards else "nothing that prevents a capture was found"
         trial = str(found.trial) if found.trial else f"no trial: {found.failed}"
         if found.trial is not None and found.failed:
             trial = f"{trial}; {found.failed}"
@@ -91,7 +92,9 @@ class CudaGraph(Specialist):
         three if no trial was possible: the coordinator judges each.
         """
         if detect() is None:
-            return NoProposal("blocked", "no GPU here, and a graph can neither be captured nor timed without one", "a GPU")
+            return NoProposal(
+                "blocked", "no GPU here, and a graph can neither be captured nor timed without one", "a GPU"
+            )
         found = self._analysed(delegation)
         if found.no_step:
             return NoProposal("inapplicable", found.no_step, found.modules[0].path.name)
@@ -136,6 +139,8 @@ def _wrong(found: GraphAnalysis) -> NoProposal | None:
     trial = found.trial
     if hazards := found.in_forward:
         return NoProposal("inapplicable", f"this prevents a capture: {in_one_line(hazards)}", hazards[0].place)
+    if trial is not None and trial.captured is False:
+        return NoProposal("inapplicable", trial.note, trial.model)
     if trial is not None and trial.captured and not trial.right:
         why = f"only {trial.within} of {trial.replays} replays give the outputs of an eager call"
         return NoProposal("inapplicable", why, trial.model)
@@ -145,7 +150,9 @@ def _wrong(found: GraphAnalysis) -> NoProposal | None:
 def _said(found: GraphAnalysis) -> str:
     if found.trial is not None and found.trial.right:
         return "in a trial, replays with changing inputs gave the outputs of eager calls"
-    return "its source shows nothing against a capture" if not found.hazards else "what prevents a capture stays outside"
+    return (
+        "its source shows nothing against a capture" if not found.hazards else "what prevents a capture stays outside"
+    )
 
 
 def _measures(found: GraphAnalysis) -> Iterator[Measure]:

@@ -24,7 +24,8 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer, self.scale, self.state, self.kept, self.n = nn.Linear(4, 4), nn.Parameter(torch.ones(1)), None, [], 0
+        self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(1))
+        self.state, self.kept, self.n = None, [], 0
 
     def forward(self, x, mask=None, lengths=None, k=3, idx: int = 0, names: list = None):
         h = self.layer(x)
@@ -166,8 +167,8 @@ def test_the_model_may_be_in_another_file(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(FORWARD.partition("net = Net()")[0].replace("{line}", "h.cpu()"))
     (script := tmp_path / "run.py").write_text("from net import Net\nnet = Net()\nfor _ in range(2):\n    net(1)\n")
     (hazard,) = read_analysis(script).hazards
-    assert (hazard.place, hazard.kind, hazard.in_forward) == ("net.py:17", "host-read", True)
-    assert str(hazard).startswith("net.py:17: h.cpu() reads values on the host (host-read); keep the value on the GPU")
+    assert (hazard.place, hazard.kind, hazard.in_forward) == ("net.py:18", "host-read", True)
+    assert str(hazard).startswith("net.py:18: h.cpu() reads values on the host (host-read); keep the value on the GPU")
 
 
 def test_a_program_without_a_step_says_so(tmp_path: Path) -> None:
@@ -178,8 +179,10 @@ def test_a_program_without_a_step_says_so(tmp_path: Path) -> None:
 
 
 def test_it_survives_every_text(tmp_path: Path) -> None:
-    odd = ("def f(:", "\x00", "class A(A): pass\nfor _ in x: A()", "def f(): f()\nfor _ in x: f()",
-           "import torch\nclass N(torch.nn.Module):\n def forward(*a, **k): return N()(a)\nfor _ in a: N()")  # fmt: skip
+    odd = (
+        "def f(:", "\x00", "class A(A): pass\nfor _ in x: A()", "def f(): f()\nfor _ in x: f()",
+        "import torch\nclass N(torch.nn.Module):\n def forward(*a, **k): return N()(a)\nfor _ in a: N()",
+    )  # fmt: skip
     for text in (*ODD, *odd, textwrap.dedent(FORWARD)):
         (script := tmp_path / "odd.py").write_bytes(text.encode() if isinstance(text, str) else text)
         read_analysis(script)

@@ -19,8 +19,10 @@ WRAPPED = ("torch.nn.DataParallel", "torch.nn.parallel.DistributedDataParallel")
 class CompiledModel(ProgramChange):
     name = "compiled_model"
     about = "compiles the model, which fuses chains of small kernels and launches fewer"
-    words = ("torch.compile", "torch compile", "compile* model", "inductor", "element wise", "elementwise",
-             "small kernel", "kernel fusion", "fuse* operation")  # fmt: skip
+    words: tuple[str, ...] = (
+        "torch.compile", "torch compile", "compile* model", "inductor", "element wise", "elementwise", "small kernel",
+        "kernel fusion", "fuse* operation",
+    )  # fmt: skip
     findings = ("short-kernels", "launch-calls", "host-late")
     ran = (r"triton_(poi|red|per|tem)_|CompiledFunction|Torch-Compiled",)
     order = 80

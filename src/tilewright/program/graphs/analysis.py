@@ -12,7 +12,7 @@ from tilewright.program.graphs.changes import distributed
 from tilewright.program.graphs.finder import hazards_in
 from tilewright.program.graphs.hazards import CaptureHazard
 from tilewright.program.graphs.helpers import WARM_UP, WARM_UP_DISTRIBUTED
-from tilewright.program.graphs.step import Step
+from tilewright.program.graphs.step import ProgramStep
 from tilewright.program.graphs.trial import GraphTrial, tried
 from tilewright.program.reading.module import ReadModule
 from tilewright.program.reading.reach import reached_modules
@@ -65,7 +65,7 @@ class GraphAnalysis:
 def read_analysis(script: Path, root: Path | None = None) -> GraphAnalysis:
     """Returns what the source of a program shows. Runs nothing. Raises OSError."""
     modules = reached_modules(script, root)
-    step = Step(modules)
+    step = ProgramStep(modules)
     return GraphAnalysis(modules, step.found, hazards_in(step))
 
 

@@ -1,8 +1,8 @@
 """Changes of a program that capture the step of a model in CUDA graphs, in three ways.
 
-    model.forward = _Replayed(model)              calls without gradients, with inputs in buffers that stay
-    model.forward = _Graphed(model)               training, by torch.cuda.make_graphed_callables
-    model.compile(mode="reduce-overhead")         by torch.compile, which also captures around what prevents a capture
+model.forward = _Replayed(model)              calls without gradients, with inputs in buffers that stay
+model.forward = _Graphed(model)               training, by torch.cuda.make_graphed_callables
+model.compile(mode="reduce-overhead")         by torch.compile, which also captures around what prevents a capture
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class GraphChange(ProgramChange):
 
 
 class ReplayedForward(GraphChange):
+    """Replays calls without gradients."""
+
     name = "replayed_forward"
     about = "captures calls of the model without gradients in a CUDA graph, and replays them from buffers that stay"
     order = 10
@@ -90,12 +92,16 @@ class ReplayedForward(GraphChange):
 
 
 class GraphedCallables(GraphChange):
+    """Replays the forward and the backward pass of training."""
+
     name = "graphed_callables"
     about = "captures the model's forward and backward pass in CUDA graphs by make_graphed_callables"
     order = 11
     helper = GRAPHED
 
     def check(self, made: MadeModel) -> None:
+        """Raises NotSure without a backward pass, or if a step calls the model twice before one: a graph has room for
+        the results of one call."""
         backward = [
             (file, call) for file in made.module.program for call in file.file.every(ast.Call)
             if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
@@ -103,13 +109,19 @@ class GraphedCallables(GraphChange):
         if not backward:
             raise NotSure("the program has no backward pass", made.statement)
         for file, call in backward:
-            around = next((each for each in file.above(call) if isinstance(each, (ast.For, ast.While, ast.FunctionDef))), None)
+            around = next(
+                (each for each in file.above(call) if isinstance(each, (ast.For, ast.While, ast.FunctionDef))), None
+            )
             calls = [each for each in ast.walk(around or call) if isinstance(each, ast.Call)]
             if sum(file.code(each.func) == made.name for each in calls) > 1:
-                raise NotSure(f"{file.place(call)}: a step calls {made.name} more than once before its backward pass", call)
+                raise NotSure(
+                    f"{file.place(call)}: a step calls {made.name} more than once before its backward pass", call
+                )
 
 
 class ReduceOverhead(CompiledModel):
+    """Lets torch.compile capture what it compiles. It also works around lines that prevent a capture."""
+
     name = "reduce_overhead"
     about = "compiles the model with mode='reduce-overhead', which fuses kernels and replays them in CUDA graphs"
     impact = "High"
@@ -141,5 +153,5 @@ def _below_imports(module: ReadModule, lines: list[str]) -> Edit:
     if last is None:
         raise NotSure("the file imports nothing at its top", module.file.tree)
     below = module.text[module.span(last)[1] :].partition("\n")[2]
-    blank = len(below) - len(below.lstrip("\r\n"))
+    blank = below[: len(below) - len(below.lstrip("\r\n"))].count("\n")
     return module.insert_after(last, "", "", *lines, *[""] * max(0, 2 - blank))

@@ -14,7 +14,7 @@ MOST = 8
 
 REPLAYED = '''\
 class _Replayed:
-    """A model's forward pass as CUDA graphs, one for each shape of its inputs; only used where no gradients are."""
+    """A model's forward pass as CUDA graphs, one for each shape of its inputs; for calls without gradients."""
 
     def __init__(self, model):
         self.model, self.forward, self.graphs = model, model.forward, {}
@@ -64,7 +64,7 @@ def _copied(output):
 
 GRAPHED = '''\
 class _Graphed:
-    """A model's forward and backward pass as CUDA graphs, a pair for each shape of its inputs; only used in training."""
+    """A model's forward and backward pass as CUDA graphs, a pair for each shape of its inputs; for training."""
 
     def __init__(self, model):
         self.model, self.forward, self.graphs = model, model.forward, {}

@@ -13,6 +13,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 from tilewright.program.graphs.values import FunctionValues, ValueKind
 from tilewright.program.reading.models import is_module, makes_model
@@ -24,6 +26,8 @@ COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 UPDATES = ("backward", "step", "minimize")
 """Methods that a training step calls."""
 DEPTH = 6
+Found: TypeAlias = Iterator[tuple[ast.AST, str]]
+"""Nodes, each with what it does."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,38 @@ class StepFunction:
     def node(self) -> Function:
         return self.values.function
 
+    def nodes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+        """Yields the nodes of the function and of its lambdas, without those that run only outside of a capture."""
+        return (each for each in ast.walk(self.node) if isinstance(each, kinds) and not self._is_apart(each))
 
-class Step:
+    def _is_apart(self, node: ast.AST) -> bool:
+        """Returns whether a node is in an inner class or function, a decorator or an annotation, or in a branch that a
+        capture does not take."""
+        if node in self._not_run:
+            return True
+        for each in self.module.above(node):
+            if each is self.node:
+                return False
+            if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                return True
+            if isinstance(each, ast.If) and "is_current_stream_capturing" in self.module.code(each.test):
+                return True
+        return False
+
+    @cached_property
+    def _not_run(self) -> set[ast.AST]:
+        """The nodes of decorators and annotations."""
+        annotations = [each.annotation for each in ast.walk(self.node.args) if isinstance(each, ast.arg)]
+        parts = [*self.node.decorator_list, *annotations, self.node.returns]
+        return {inner for each in parts if each is not None for inner in ast.walk(each)}
+
+    def short(self, node: ast.AST) -> str:
+        """Returns the text of a node in one short line."""
+        text = " ".join(self.module.code(node).split())
+        return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+class ProgramStep:
     """The functions of a program's step. ``functions`` is empty if the program has no step."""
 
     def __init__(self, modules: tuple[ReadModule, ...]) -> None:
@@ -79,7 +113,9 @@ class Step:
 
     def _add(self, module: ReadModule, function: Function, given: Mapping[str, ValueKind]) -> StepFunction:
         known = self._functions.get(function)
-        return known or self._follow(StepFunction(FunctionValues(module, function, given, self._returned), self._forward))
+        return known or self._follow(
+            StepFunction(FunctionValues(module, function, given, self._returned), self._forward)
+        )
 
     def _follow(self, function: StepFunction) -> StepFunction:
         """Adds a function, and the functions that it calls."""
@@ -146,7 +182,7 @@ class Step:
                     yield where, function, _counters(module, call, function)
 
     def _in_a_model(self, module: ReadModule, node: ast.AST) -> bool:
-        return any(each in (found for _, found in self._classes.values()) for each in module.above(node))
+        return any(each is found for each in module.above(node) for _, found in self._classes.values())
 
     def _works(self, module: ReadModule, function: Function, depth: int = 3) -> bool:
         """Returns whether a function calls a model or a backward pass, itself or through another function."""

@@ -68,9 +68,15 @@ class GraphTrial:
 
     def __str__(self) -> str:
         if self.captured is None:
-            return f"{self.model} ran with fake tensors: {len(self.hazards)} places need values on the host"
+            places = len(self.hazards)
+            need = (
+                "no place needs values"
+                if not places
+                else f"{places} place{'s need' if places > 1 else ' needs'} values"
+            )
+            return f"{self.model} ran with fake tensors: {need} on the host"
         if not self.captured:
-            return f"{self.model} cannot be captured: {self.hazards[-1].what if self.hazards else self.note}"
+            return f"{self.model} cannot be captured"
         same = f"{self.equal} of {self.replays} replays with changing inputs equal eager to the bit"
         return f"{same}, {self.within} up to rounding; a call takes {self.ratio} × the time of eager"
 
@@ -102,19 +108,28 @@ def trial_of(record: Mapping[str, Any], root: Path, digest: str) -> GraphTrial |
     hazards = [_hazard(root, file, line, kind, f"{what} needs values") for file, line, kind, what in record["fake"]]
     for file, line, _ in record.get("waits", ()):
         hazards.append(_hazard(root, file, line, "host-read", "the host waits for the GPU"))
-    capture, place = record.get("capture"), record.get("capture_at") or ["", 0]
-    if capture:
+    capture, place = record.get("capture"), record.get("capture_at")
+    if capture and place:
         hazards.append(_hazard(root, place[0], place[1], "capture", f"the capture fails: {capture}"))
     unique = {(each.path, each.line): each for each in reversed(hazards)}
-    note = record.get("failed", "") or (record["fake_ended"] if capture is None else "")
-    if record.get("numbers"):
-        note = "numbers of the host among the inputs differ from call to call, so each value needs a graph of its own"
     return GraphTrial(
         record["module"], tuple(sorted(unique.values(), key=lambda each: (each.path, each.line))),
         None if capture is None else not capture, bool(record.get("gradients")), record.get("shapes", 0),
         record.get("replays", 0), record.get("equal", 0), record.get("within", 0), tuple(record.get("eager_us", ())),
-        tuple(record.get("replay_us", ())), note, digest,
+        tuple(record.get("replay_us", ())), _note(record), digest,
     )  # fmt: skip
+
+
+def _note(record: Mapping[str, Any]) -> str:
+    if record.get("failed"):
+        return f"the trial itself failed: {record['failed']}"
+    if record.get("capture"):
+        return f"the capture fails: {record['capture']}"
+    if record.get("numbers"):
+        return "numbers of the host among the inputs differ from call to call, so each value needs a graph of its own"
+    if record["fake_ended"] and "capture" not in record:
+        return f"the run with fake tensors ended early: {record['fake_ended']}"
+    return ""
 
 
 def _hazard(root: Path, file: str, line: int, kind: HazardKind, what: str) -> CaptureHazard:

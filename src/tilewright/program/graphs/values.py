@@ -1,8 +1,8 @@
 """Says which expressions of a function are tensors of the step, and which are values that the host knows anyway.
 
-    h = layer(x)                  a tensor: it is computed from one
-    n = x.shape[0]                of the host: shapes are known without the GPU
-    outputs.append(h)             `outputs` is a container of tensors
+h = layer(x)                  a tensor: it is computed from one
+n = x.shape[0]                of the host: shapes are known without the GPU
+outputs.append(h)             `outputs` is a container of tensors
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class FunctionValues:
             case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.BitXor(), right=right):
                 return self.is_mask(left) or self.is_mask(right)
             case ast.Call(func=ast.Attribute(attr=name)):
-                made = any(each.arg == "dtype" and self.module.full(each.value) == "torch.bool" for each in node.keywords)
+                made = any(
+                    each.arg == "dtype" and self.module.full(each.value) == "torch.bool" for each in node.keywords
+                )
                 return made or name in BOOLEAN
         return False
 
@@ -309,12 +311,16 @@ class FunctionValues:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "to":
             return False
         given = [*call.args, *(each.value for each in call.keywords if each.arg in ("device", "other"))]
-        types = (self.module.full(each).startswith("torch.") or self.module.code(each).endswith("dtype") for each in given)
+        types = (
+            self.module.full(each).startswith("torch.") or self.module.code(each).endswith("dtype") for each in given
+        )
         return not all(types)
 
     def _of_package(self, full: str, node: ast.Call) -> ValueKind:
-        """Returns the kind of what a function of a package returns. Without a tensor of the GPU among its arguments, and
-        without a device, torch makes a tensor of the host."""
+        """Returns the kind of what a function of a package returns.
+
+        Without a tensor of the GPU among its arguments, and without a device, torch makes a tensor of the host.
+        """
         module, _, name = full.rpartition(".")
         if full in MADE_ON_HOST or not full.startswith("torch."):
             return "host"

@@ -57,7 +57,7 @@ class FakeRun:
 
         run = self
 
-        class Noting(TorchDispatchMode):
+        class Noting(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 try:
                     return function(*args, **(kwargs or {}))

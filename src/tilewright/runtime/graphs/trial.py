@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.errors import in_one_line
 from tilewright.records import Json
+from tilewright.runtime.graphs.calls import ModelCall
 from tilewright.runtime.operations.places import ProgramPlaces, line_at
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
-
-    from tilewright.runtime.graphs.watching import ModelCall
 
 REPLAYS = 20
 """How many replays are compared with eager calls."""
@@ -49,7 +48,9 @@ class CaptureTrial:
         flat = [tree_flatten((each.args, each.kwargs)) for each in calls]
         self.inputs = [[each[n] for n in self._at] for each, form in flat if form == self._form and self._alike(each)]
         self.gradients, self.inference = last.gradients, last.inference
-        self._shapes = len({str([(tuple(each[n].shape)) for n in self._at]) for each, form in flat if form == self._form})
+        self._shapes = len(
+            {str([(tuple(each[n].shape)) for n in self._at]) for each, form in flat if form == self._form}
+        )
         self._numbers = any(self._others(each) != self._others(leaves) for each, form in flat if form == self._form)
 
     def record(self) -> dict[str, Json]:
@@ -64,7 +65,8 @@ class CaptureTrial:
             try:
                 replay = self._captured()
             except Exception as error:
-                return {**record, "capture": in_one_line(error), "capture_at": self._place(error)}
+                first, place = self._origin(error)
+                return {**record, "capture": in_one_line(first), "capture_at": place}
             record |= self._compared(replay)
             return {**record, **self._timed(replay)}
 
@@ -73,7 +75,8 @@ class CaptureTrial:
     def _alike(self, leaves: list[Any]) -> bool:
         """Returns whether inputs have the shapes and types of the last call."""
         return all(
-            _is_tensor(leaves[n]) and (leaves[n].shape, leaves[n].dtype) == (self._leaves[n].shape, self._leaves[n].dtype)
+            _is_tensor(leaves[n])
+            and (leaves[n].shape, leaves[n].dtype) == (self._leaves[n].shape, self._leaves[n].dtype)
             for n in self._at
         )
 
@@ -174,7 +177,7 @@ class CaptureTrial:
 
         trial = self
 
-        class Inner(torch.nn.Module):
+        class Inner(torch.nn.Module):  # type: ignore[misc]
             """The model without hooks, which ``make_graphed_callables`` refuses."""
 
             def __init__(self) -> None:
@@ -222,7 +225,9 @@ class CaptureTrial:
         changed = []
         for each in given:
             if each.is_floating_point():
-                changed.append((each * (1.0 + 0.1 * torch.randn_like(each))).detach().requires_grad_(each.requires_grad))
+                changed.append(
+                    (each * (1.0 + 0.1 * torch.randn_like(each))).detach().requires_grad_(each.requires_grad)
+                )
             else:
                 changed.append(each.roll(turns, dims=0) if each.dim() else each)
         return changed
@@ -246,7 +251,7 @@ class CaptureTrial:
         for _ in range(ROUNDS):
             for name in rng.sample(list(calls), 2):
                 samples[name].append(round(self._us(calls[name], many[name]), 3))
-        return {**samples}
+        return {name: list[Json](us) for name, us in samples.items()}
 
     def _us(self, call: Call, many: int) -> float:
         import torch
@@ -258,15 +263,19 @@ class CaptureTrial:
             call(self.inputs[n % len(self.inputs)])
         end.record()
         end.synchronize()
-        return 1e3 * begin.elapsed_time(end) / many
+        return 1e3 * float(begin.elapsed_time(end)) / many
 
-    def _place(self, error: BaseException) -> Json:
-        """Returns the innermost line of the program in an error's traceback."""
-        found: Json = None
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            _, lines = self.places.key(frame)
-            if lines and lines[0][2] == line:
-                found = [self.places.files[lines[0][0]], line]
+    def _origin(self, error: BaseException) -> tuple[BaseException, Json]:
+        """Returns the first error that a line of the program raised, and the file and line: the end of a failed capture
+        raises another. Without such a line, the last error, and None."""
+        found: tuple[BaseException, Json] = (error, None)
+        context: BaseException | None = error
+        while context is not None:
+            for frame, line in traceback.walk_tb(context.__traceback__):
+                _, lines = self.places.key(frame)
+                if lines and lines[0][2] == line:
+                    found = (context, [self.places.files[lines[0][0]], line])
+            context = context.__context__
         return found
 
 

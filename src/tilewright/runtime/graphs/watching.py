@@ -14,13 +14,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import in_one_line
 from tilewright.records import Json
 from tilewright.runtime import copied, observing
+from tilewright.runtime.graphs.calls import ModelCall, copies
 from tilewright.runtime.graphs.fake import FakeRun
 from tilewright.runtime.seeding import SEED
 from tilewright.runtime.steps import after_seconds
@@ -33,16 +33,6 @@ VARIABLE = "TILEWRIGHT_GRAPHS"
 calls before a capture."""
 ENOUGH = 6
 """After so many calls, the model is tried."""
-
-
-@dataclass(frozen=True)
-class ModelCall:
-    """One call of a model: its inputs (copies), and the modes of autograd in which it was made."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    gradients: bool
-    inference: bool
 
 
 def install() -> None:
@@ -131,15 +121,3 @@ class CallWatcher:
         with torch.inference_mode(False):
             record |= FakeRun(module, calls[-1].args, calls[-1].kwargs, self.root).record()
         return record
-
-
-def copies(value: Any) -> Any:
-    """Returns nested inputs with copies of their tensors."""
-    import torch
-    from torch.utils._pytree import tree_map
-
-    def copied_(each: Any) -> Any:
-        return each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
-
-    with torch.inference_mode(False):
-        return tree_map(copied_, value)
