@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from tests.specialists.graph_answers import SNIPPETS, answered, known, snippets
 
 from tilewright.cli.main import app as command_line
-from tilewright.errors import RequestError
+from tilewright.errors import MachineError, RequestError
 from tilewright.hardware.gpu import detect
 from tilewright.program.graphs.analysis import read_analysis
 from tilewright.program.graphs.trial import GraphTrial, trial_of
@@ -95,13 +95,17 @@ def script_of(folder: Path, call: str) -> Path:
 
 @NO_GPU
 def test_a_program_is_analysed_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its source is read, and a copy of it runs with fake tensors, before the command says what is missing."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
     (program := tmp_path / "program").mkdir()
-    script = script_of(program, "print(model(torch.randn(2, 4)).sum().item())")
-    answer = SPECIALIST.answer(asked(script))
-    assert (answer.outcome, answer.measures, dict(answer.findings)) == ("analysed", (), {})
-    assert answer.summary == (
-        "nothing that prevents a capture was found; Sequential ran with fake tensors: no place needs values on the host"
+    script_of(program, "print(model(torch.randn(2, 4)).sum().item())")
+    monkeypatch.chdir(program)
+    done = CliRunner().invoke(command_line(["agent"]), ["agent", "Apply CUDA graphs to program.py", "--yes"])
+    assert isinstance(done.exception, MachineError)
+    assert str(done.exception).startswith("this machine cannot do that: cuda-graph needs a GPU (none here)")
+    assert done.stdout.splitlines()[-1] == (
+        "cuda-graph: nothing that prevents a capture was found; Sequential ran with fake tensors: "
+        "no place needs values on the host"
     )
 
 

@@ -75,6 +75,8 @@ def agent(
         if as_json:
             print_json({"plan": _plan_json(plan), "run": None})
         return
+    for line in () if as_json else agent_plan.analysed_here(plan):
+        print(line)
     agent_plan.refuse_what_is_not_here(plan)
     run, parts = _worked(plan, seconds, run_seconds, as_json)
     if as_json:

@@ -17,9 +17,10 @@ from tilewright.coordinate import autopilot
 from tilewright.coordinate.analysis import Analysis, read_analysis_file
 from tilewright.coordinate.casebook.book import casebook, remember
 from tilewright.coordinate.facts import PYTHON_FILE, arch_here, kernels_in
+from tilewright.coordinate.plan import METRICS
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.routing import Route, route
-from tilewright.errors import MachineError, RequestError
+from tilewright.errors import MachineError, RequestError, TilewrightError
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
 from tilewright.ledger.agent_records import AgentFinding, AgentMode, AgentRun
@@ -30,6 +31,7 @@ from tilewright.program.reading.reach import reached_modules
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
+from tilewright.specialists.delegation import Delegation
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,24 @@ def refuse_what_is_not_here(plan: AgentPlan) -> None:
     if lacking and all(lacking.values()) and "profiling" not in plan.route.specialists:
         said = "; ".join(f"{name} needs {needs[0].what} ({needs[0].detail})" for name, needs in lacking.items())
         raise MachineError(f"this machine cannot do that: {said}; run it on a machine that meets these needs")
+
+
+def analysed_here(plan: AgentPlan) -> Iterator[str]:
+    """Yields what specialists find about the program although this machine does not meet their needs, a line each.
+
+    They may run a copy of the program.
+    """
+    for name in plan.missing if plan.mode == "user-specified" else ():
+        specialist = specialist_of(name)
+        if specialist.analyses_anywhere:
+            asked = Delegation(name, plan.request.question, str(plan.program), METRICS, file=str(plan.program.script))
+            try:
+                found = specialist.answer(asked)
+            except TilewrightError as error:
+                yield f"{name}: {error}"
+                continue
+            yield f"{name}: {found.summary}"
+            yield from (f"  {text}" for text in found.findings.values())
 
 
 def record_of(plan: AgentPlan) -> AgentRun:

@@ -58,6 +58,8 @@ class Specialist(ABC):
     """Questions that are routed to this specialist."""
     writes_kernels = False
     """Whether the domain is a kernel language."""
+    analyses_anywhere = False
+    """Whether `answer` analyses a program also on a machine that does not meet the needs, as far as it can."""
     stated: str = ""
     """The hardware that the compiler's vendor names, if Tilewright also compiles for other hardware."""
 

@@ -55,6 +55,8 @@ class CudaGraph(Specialist):
         "Get rid of the launch overhead in my decode loop",
     )
 
+    analyses_anywhere = True
+
     def needs(self) -> tuple[Need, ...]:
         return (need_of_package("torch"), need_of_gpu())
 
