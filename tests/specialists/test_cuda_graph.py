@@ -33,7 +33,10 @@ def asked(file: Path | str, task: str = "Apply CUDA graphs") -> Delegation:
 
 
 def test_the_snippets_are_answered_as_they_are_known() -> None:
-    answers = {path.stem: (known(path), answered(path)) for path in snippets(aside=False)}
+    """Of those that were set aside, ten of ten were right when the finder was run on them, once, after it was done."""
+    paths = (*snippets(aside=False), *snippets(aside=True))
+    answers = {path.stem: (known(path), answered(path)) for path in paths}
+    assert len(answers) == 30
     assert not {name: both for name, both in answers.items() if both[0] != both[1]}
 
 
@@ -131,8 +134,6 @@ def test_the_plan_shows_what_the_source_says(tmp_path: Path, monkeypatch: pytest
     result = CliRunner().invoke(command_line(["agent"]), ["agent", question])
     assert result.exit_code == 0
     (line,) = (each for each in result.stdout.splitlines() if "in the source" in each)
-    assert re.match(
-        r"  in the source: train\.py:14: torch\.repeat_interleave\(x, counts, dim=0\) has a size", line
-    )
+    assert re.match(r"  in the source: train\.py:14: torch\.repeat_interleave\(x, counts, dim=0\) has a size", line)
     said = json.loads(CliRunner().invoke(command_line(["agent"]), ["agent", question, "--json"]).stdout)
     assert [each.partition(" ")[0] for each in said["plan"]["seen"]] == ["train.py:14:"]

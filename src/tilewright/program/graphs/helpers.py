@@ -21,16 +21,16 @@ class _Replayed:
 
     def __call__(self, *args, **kwargs):
         tensors = [each for each in args if isinstance(each, torch.Tensor)]
-        plain = all(each is None or isinstance(each, (torch.Tensor, bool, int, float, str)) for each in args)
-        on_gpu = bool(tensors) and all(each.is_cuda for each in tensors)
-        if kwargs or not plain or not on_gpu or torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing():
+        plain = bool(tensors) and not kwargs and all(map(_is_plain, args))
+        eager = torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing()
+        if eager or not plain or not all(each.is_cuda for each in tensors):
             return self.forward(*args, **kwargs)
         modes = (self.model.training, torch.is_autocast_enabled(), torch.is_inference_mode_enabled())
         key = modes, *((each.shape, each.dtype) if isinstance(each, torch.Tensor) else each for each in args)
-        if key not in self.graphs:
-            if len(self.graphs) == MOST:
-                return self.forward(*args)
+        if key not in self.graphs and len(self.graphs) < MOST:
             self.graphs[key] = self.captured(args)
+        if self.graphs.get(key) is None:
+            return self.forward(*args)
         graph, inputs, outputs = self.graphs[key]
         for mine, given in zip(inputs, tensors):
             mine.copy_(given)
@@ -55,7 +55,12 @@ class _Replayed:
         torch.set_autocast_cache_enabled(cache)
         for mine, saved in state:
             mine.copy_(saved)
-        return graph, inputs, outputs
+        plain = all(map(_is_plain, torch.utils._pytree.tree_leaves(outputs)))
+        return (graph, inputs, outputs) if plain else None
+
+
+def _is_plain(value):
+    return value is None or isinstance(value, (torch.Tensor, bool, int, float, str))
 
 
 def _copied(output):
@@ -74,10 +79,10 @@ class _Graphed:
         if kwargs or not on_gpu or not self.model.training or not torch.is_grad_enabled():
             return self.forward(*args, **kwargs)
         key = torch.is_autocast_enabled(), *((each.shape, each.dtype, each.requires_grad) for each in args)
-        if key not in self.graphs:
-            if len(self.graphs) == MOST:
-                return self.forward(*args)
+        if key not in self.graphs and len(self.graphs) < MOST:
             self.graphs[key] = self.captured(args)
+        if key not in self.graphs:
+            return self.forward(*args)
         return torch.utils._pytree.tree_map(torch.clone, self.graphs[key](*args))
 
     def captured(self, args):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tilewright.errors import in_one_line
 from tilewright.records import Json
 from tilewright.runtime.graphs.calls import ModelCall
+from tilewright.runtime.observed_tensors import tensors_in
 from tilewright.runtime.operations.places import ProgramPlaces, line_at
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ FACTOR = 16.0
 """Outputs may differ by this many units in the last place of the largest value: libraries may choose another kernel."""
 ROUNDS, SAMPLE_MS = 40, 2.0
 """How often eager and replay take turns, and the time of one sample."""
+SYNCHRONISES = "called a synchronizing CUDA operation"
+"""What torch 2.13 warns of in this debug mode. The mode also warns once that it is a prototype."""
 Tensors: TypeAlias = "list[Tensor]"
 Call: TypeAlias = Callable[[Tensors], Tensors]
 
@@ -123,7 +126,7 @@ class CaptureTrial:
         found: dict[tuple[str, int], Json] = {}
 
         def show(message: Warning | str, *_: Any) -> None:
-            if (place := line_at(self.places)) is not None and "synchroniz" in str(message):
+            if (place := line_at(self.places)) is not None and SYNCHRONISES in str(message):
                 found.setdefault(place, [*place, in_one_line(Exception(message))])
 
         self._eager(self.inputs[-1])  # the first call may compile and tune kernels, which waits
@@ -208,6 +211,8 @@ class CaptureTrial:
                 both.append([each.detach().clone() for each in call(given)])
             self._restore(state)
             pairs = list(zip(*both, strict=True))
+            if not pairs:
+                raise ValueError("the model returns no tensor that could be compared")
             ratio = max((_difference(*pair) for pair in pairs), default=0.0)
             equal += all(torch.equal(one, other) for one, other in pairs)
             within += ratio <= 1.0
@@ -286,9 +291,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _tensors(value: Any) -> Tensors:
-    from torch.utils._pytree import tree_leaves
-
-    return [each for each in tree_leaves(value) if _is_tensor(each)]
+    return list(tensors_in(value))
 
 
 def _difference(one: Tensor, other: Tensor) -> float:

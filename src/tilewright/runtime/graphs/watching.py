@@ -33,6 +33,8 @@ VARIABLE = "TILEWRIGHT_GRAPHS"
 calls before a capture."""
 ENOUGH = 6
 """After so many calls, the model is tried."""
+WRAPPERS = ("DistributedDataParallel", "DataParallel")
+"""Of these, the model inside is tried: alone, without the other processes."""
 
 
 def install() -> None:
@@ -110,6 +112,8 @@ class CallWatcher:
         """Tries a model: on a GPU first, because the run with fake tensors may leave some in the model."""
         import torch
 
+        if type(module).__name__ in WRAPPERS:
+            module = module.module
         record: dict[str, Json] = {"module": type(module).__name__, "calls": len(calls)}
         if any(each.is_cuda for each in module.parameters()):
             from tilewright.runtime.graphs.trial import CaptureTrial
