@@ -22,9 +22,10 @@ class _Replayed:
     def __call__(self, *args, **kwargs):
         tensors = [each for each in args if isinstance(each, torch.Tensor)]
         plain = bool(tensors) and not kwargs and all(map(_is_plain, args))
-        eager = torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing()
-        if eager or not plain or not all(each.is_cuda for each in tensors):
+        if torch.is_grad_enabled() or not plain or not all(each.is_cuda for each in tensors):
             return self.forward(*args, **kwargs)
+        if torch.cuda.is_current_stream_capturing():
+            return self.forward(*args)
         modes = (self.model.training, torch.is_autocast_enabled(), torch.is_inference_mode_enabled())
         key = modes, *((each.shape, each.dtype) if isinstance(each, torch.Tensor) else each for each in args)
         if key not in self.graphs and len(self.graphs) < MOST:
