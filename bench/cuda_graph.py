@@ -126,12 +126,14 @@ def shown(rows: list[dict[str, Any]]) -> None:
         trial, step = row["trial"], row.get("judged", {})
         if "eager, µs" in trial:
             eager, replay = trial["eager, µs"], trial["replay, µs"]
-            said = (
-                f"{trial['equal']:>3} / {trial['replays']:<2} {eager:>7.0f}µs {replay:>7.0f}µs {eager / replay:>8.2f}×"
-            )
+            equal = f"{trial['equal']} / {trial['replays']}"
+            said = f"{equal:>8} {eager:>7.0f}µs {replay:>7.0f}µs {eager / replay:>8.2f}×"
         else:
-            said = trial.get("failed") or trial.get("left out") or "; ".join(trial["places"])
-        print(f"{row['program']:20} {said}   {step.get('reason') or step.get('left out') or step.get('failed', '')}")
+            said = trial.get("failed") or trial.get("left out") or trial["note"] or "; ".join(trial["places"])
+        whole = step.get("reason") or step.get("left out") or step.get("failed", "")
+        if values := step.get("values"):
+            whole = f"{values['step before, µs']:.0f} → {values['step after, µs']:.0f} µs; {whole}"
+        print(f"{row['program']:20} {said}   {whole}")
 
 
 def gains(row: dict[str, Any]) -> bool:

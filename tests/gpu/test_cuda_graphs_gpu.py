@@ -16,7 +16,10 @@ from tilewright.program.command import ProgramCommand  # noqa: E402
 from tilewright.program.graphs.analysis import analysed  # noqa: E402
 from tilewright.program.graphs.changes import GRAPH_CHANGES  # noqa: E402
 from tilewright.program.reading.reach import reached_modules  # noqa: E402
+from tilewright.specialists import specialist_of  # noqa: E402
 from tilewright.specialists.changing import proposal_of  # noqa: E402
+from tilewright.specialists.delegation import Delegation  # noqa: E402
+from tilewright.specialists.proposal import NoProposal  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 EXAMPLES = Path(__file__).parents[2] / "examples" / "launch_bound"
@@ -55,3 +58,12 @@ def test_a_changed_program_prints_the_same(script: str, change: int, tmp_path: P
         for folder in (EXAMPLES, tmp_path)
     ]
     assert said[0].stdout == said[1].stdout
+
+
+def test_the_specialist_measures_and_proposes() -> None:
+    words = Delegation("cuda-graph", "Apply CUDA graphs", "requests", ("latency",), file=str(EXAMPLES / "serve.py"))
+    (measure,) = specialist_of("cuda-graph").answer(words).measures
+    assert measure.after is not None and measure.after < measure.before and measure.evidence.startswith("trial ")
+    proposed = specialist_of("cuda-graph").propose(words)
+    assert not isinstance(proposed, NoProposal)
+    assert [each.name for each in proposed] == ["replayed_forward", "reduce_overhead"]

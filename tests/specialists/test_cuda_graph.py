@@ -17,10 +17,11 @@ from tests.specialists.graph_answers import SNIPPETS, answered, known, snippets
 from tilewright.cli.main import app as command_line
 from tilewright.errors import MachineError, RequestError
 from tilewright.hardware.gpu import detect
-from tilewright.program.graphs.analysis import read_analysis
+from tilewright.program.graphs.analysis import GraphAnalysis, read_analysis
 from tilewright.program.graphs.trial import GraphTrial, trial_of
 from tilewright.program.run import ProgramFailed
-from tilewright.specialists import specialist_of
+from tilewright.specialists import cuda_graph, specialist_of
+from tilewright.specialists.cuda_graph import CudaGraph
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal
 
@@ -116,6 +117,63 @@ def test_a_program_is_analysed_without_a_gpu(tmp_path: Path, monkeypatch: pytest
 def test_without_a_gpu_nothing_is_proposed(tmp_path: Path) -> None:
     found = SPECIALIST.propose(asked(script_of(tmp_path, "model(torch.randn(2, 4))")))
     assert isinstance(found, NoProposal) and found.why == "blocked" and found.reason.startswith("no GPU here")
+
+
+class Tried(CudaGraph):
+    """The specialist after a trial whose record is given, because there is no GPU here."""
+
+    def __init__(self, found: GraphTrial | None) -> None:
+        self.found = found
+
+    def _analysed(self, delegation: Delegation) -> GraphAnalysis:
+        return replace(read_analysis(Path(delegation.file)), trial=self.found)
+
+
+TRAINS = "model(torch.randn(2, 4)).sum().backward()"
+
+
+@pytest.mark.parametrize(
+    ("call", "found", "task", "names"),
+    [
+        ("with torch.no_grad(): model(torch.randn(2, 4))", trial(), "", ["replayed_forward", "reduce_overhead"]),
+        ("with torch.no_grad(): model(torch.randn(2, 4))", None, "", ["replayed_forward", "reduce_overhead"]),
+        (TRAINS, trial(gradients=True), "", ["graphed_callables", "reduce_overhead"]),
+        (TRAINS, None, "", ["graphed_callables", "reduce_overhead"]),
+        (TRAINS, trial(gradients=True), "Use make_graphed_callables", ["graphed_callables"]),
+        (TRAINS, trial(gradients=True), 'torch.compile(mode="reduce-overhead") for my model', ["reduce_overhead"]),
+        (TRAINS, trial(gradients=True, within=19), "", ["reduce_overhead"]),
+        (TRAINS, trial(gradients=True, capture="no", capture_at=["program.py", 5]), "", ["reduce_overhead"]),
+    ],
+)
+def test_it_proposes_what_fits_the_program_and_the_trial(
+    call: str, found: GraphTrial | None, task: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_graph, "detect", lambda: "a GPU")
+    proposed = Tried(found).propose(asked(script_of(tmp_path, call), task or "Apply CUDA graphs"))
+    assert not isinstance(proposed, NoProposal)
+    assert [each.name for each in proposed] == names
+    right = found is not None and found.right
+    assert all(("in a trial, replays with changing inputs" in each.rationale) is right for each in proposed)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (trial(gradients=True, within=19), "only 19 of 20 replays give the outputs of an eager call"),
+        (trial(capture="not permitted"), "the capture fails: not permitted"),
+        (
+            trial(capture="not permitted", capture_at=["net.py", 5]),
+            "this prevents a capture: net.py:5: the capture fails",
+        ),
+    ],
+)
+def test_why_it_proposes_nothing(
+    found: GraphTrial, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_graph, "detect", lambda: "a GPU")
+    refused = Tried(found).propose(asked(script_of(tmp_path, TRAINS), "Use make_graphed_callables"))
+    assert isinstance(refused, NoProposal) and refused.why == "inapplicable"
+    assert refused.reason.startswith(reason)
 
 
 def test_what_it_cannot_do_is_one_line(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tilewright.errors import RequestError, TilewrightError
 from tilewright.hardware.gpu import detect
 from tilewright.program.changes.base import ProgramChange
 from tilewright.program.command import ProgramCommand
-from tilewright.program.graphs.changes import GRAPH_CHANGES, ReduceOverhead
+from tilewright.program.graphs.changes import GRAPH_CHANGES, GraphChange, ReduceOverhead
 from tilewright.specialists.base import Need, Specialist
 from tilewright.specialists.changing import proposal_of, refusal
 from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
@@ -88,10 +88,10 @@ class CudaGraph(Specialist):
         return SpecialistAnswer("analysed", f"{said}; {trial}", tuple(_measures(found)), findings)
 
     def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
-        """Proposes to replay the model from buffers, to graph its forward and backward pass, and to compile it.
+        """Proposes to replay the model from buffers or, if it trains, its forward and backward pass; and to compile it.
 
-        The first two only if nothing prevents the capture, and if 20 replays in the program's process were right. All
-        three if no trial was possible: the coordinator judges each.
+        A replay is proposed only if nothing prevents the capture, and if 20 replays in the program's process were
+        right. If no trial was possible, the coordinator's judgement is the only one.
         """
         if detect() is None:
             return NoProposal(
@@ -100,7 +100,7 @@ class CudaGraph(Specialist):
         found = self._analysed(delegation)
         if found.no_step:
             return NoProposal("inapplicable", found.no_step, found.modules[0].path.name)
-        changes = _named(delegation.task) or GRAPH_CHANGES
+        changes = _named(delegation.task) or _fitting(found)
         wrong = _wrong(found)
         possible = [each for each in changes if not wrong or isinstance(each, ReduceOverhead)]
         proposals = tuple(each for change in possible if (each := proposal_of(change, found.modules)) is not None)
@@ -132,6 +132,11 @@ def _named(task: str) -> tuple[ProgramChange, ...]:
     """Returns the changes that a task names."""
     said = task.lower()
     return tuple(each for each in GRAPH_CHANGES if any(word in said for word in WORDS[each.name]))
+
+
+def _fitting(found: GraphAnalysis) -> tuple[ProgramChange, ...]:
+    """Returns the changes for a program that trains, or for one that does not: a kept one blocks the others."""
+    return tuple(each for each in GRAPH_CHANGES if not isinstance(each, GraphChange) or each.trains is found.trains)
 
 
 def _wrong(found: GraphAnalysis) -> NoProposal | None:

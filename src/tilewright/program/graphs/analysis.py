@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
-from tilewright.program.graphs.changes import distributed
+from tilewright.program.graphs.changes import backward_passes, distributed
 from tilewright.program.graphs.finder import hazards_in
 from tilewright.program.graphs.hazards import CaptureHazard
 from tilewright.program.graphs.helpers import WARM_UP, WARM_UP_DISTRIBUTED
@@ -37,11 +37,11 @@ class GraphAnalysis:
     def hazards(self) -> tuple[CaptureHazard, ...]:
         """All that was found, in the order of files and lines. The source's words count where both name a line.
 
-        If the model was captured and replayed rightly, only what a capture does not show remains of its forward pass.
+        If the model was captured and replayed rightly, only what the trial may not show remains of its forward pass.
         """
         right = self.trial is not None and self.trial.right
         read = (each for each in self.source if not (right and each.in_forward and each.kind not in SILENT))
-        ran = self.trial.hazards if self.trial is not None else ()
+        ran = self.trial.hazards if self.trial is not None and not right else ()
         found = {(each.path, each.line): each for each in (*ran, *read)}
         order = {module.path: n for n, module in enumerate(self.modules)}
         return tuple(sorted(found.values(), key=lambda each: (order.get(each.path, len(order)), each.line)))
@@ -50,6 +50,13 @@ class GraphAnalysis:
     def in_forward(self) -> tuple[CaptureHazard, ...]:
         """What prevents a graph of the model alone."""
         return tuple(each for each in self.hazards if each.in_forward)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the steps of the program compute gradients: as in the trial, or else as its source shows."""
+        if self.trial is not None and self.trial.captured is not None:
+            return self.trial.trains
+        return any(True for _ in backward_passes(self.modules))
 
     @property
     def no_step(self) -> str:

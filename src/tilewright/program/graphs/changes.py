@@ -29,6 +29,14 @@ def distributed(modules: tuple[ReadModule, ...]) -> bool:
     return any(module.full(node) == WRAPPED[1] for module in modules for node in module.file.nodes)
 
 
+def backward_passes(modules: tuple[ReadModule, ...]) -> Iterator[tuple[ReadModule, ast.Call]]:
+    """Yields the calls of a backward pass in a program's files."""
+    for module in modules:
+        for call in module.file.every(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+                yield module, call
+
+
 class GraphChange(ProgramChange):
     """Puts a class into the file, and replaces the forward pass of each model by an object of it."""
 
@@ -39,6 +47,8 @@ class GraphChange(ProgramChange):
     absent = "the program makes no model of a class of its own"
     helper: str
     """The text of the class."""
+    trains: bool
+    """Whether the change is for calls with a backward pass; else for calls without gradients."""
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
         if any(self.present(each) for each in module.program):
@@ -83,7 +93,7 @@ class ReplayedForward(GraphChange):
     name = "replayed_forward"
     about = "captures calls of the model without gradients in a CUDA graph, and replays them from buffers that stay"
     order = 10
-    helper = REPLAYED
+    helper, trains = REPLAYED, False
 
     def check(self, made: MadeModel) -> None:
         files = made.module.program
@@ -97,15 +107,12 @@ class GraphedCallables(GraphChange):
     name = "graphed_callables"
     about = "captures the model's forward and backward pass in CUDA graphs by make_graphed_callables"
     order = 11
-    helper = GRAPHED
+    helper, trains = GRAPHED, True
 
     def check(self, made: MadeModel) -> None:
         """Raises NotSure without a backward pass, or if a step calls the model twice before one: a graph has room for
         the results of one call."""
-        backward = [
-            (file, call) for file in made.module.program for call in file.file.every(ast.Call)
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-        ]  # fmt: skip
+        backward = tuple(backward_passes(made.module.program))
         if not backward:
             raise NotSure("the program has no backward pass", made.statement)
         for file, call in backward:

@@ -133,7 +133,7 @@ def _note(record: Mapping[str, Any]) -> str:
 
 
 def _hazard(root: Path, file: str, line: int, kind: HazardKind, what: str) -> CaptureHazard:
-    return CaptureHazard(kind, root / file, line, what)
+    return CaptureHazard(kind, (root / file).resolve(), line, what)
 
 
 def speedup_of(trial: GraphTrial) -> float:
