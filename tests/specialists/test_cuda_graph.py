@@ -65,6 +65,7 @@ def test_a_record_of_a_trial_is_read() -> None:
     bad = trial(capture="operation not permitted", capture_at=["net.py", 7], waits=waits)
     assert not bad.right and bad.captured is False and bad.note == "the capture fails: operation not permitted"
     assert [(each.place, each.kind) for each in bad.hazards] == [("net.py:7", "host-read"), ("net.py:9", "host-read")]
+    assert trial(shapes=4).note == "the inputs had 4 shapes in 6 calls, and each needs a graph of its own"
     assert trial(numbers=True).note.startswith("numbers of the host among the inputs differ")
 
 

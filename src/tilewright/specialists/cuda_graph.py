@@ -111,7 +111,11 @@ class CudaGraph(Specialist):
     def _analysed(self, delegation: Delegation) -> GraphAnalysis:
         from tilewright.program.graphs.analysis import analysed
 
-        return analysed(_command(delegation), min(TRIAL_SECONDS, delegation.seconds))
+        command = _command(delegation)
+        try:
+            return analysed(command, min(TRIAL_SECONDS, delegation.seconds))
+        except OSError as error:
+            raise RequestError(f"cannot read {command.script}: {error.strerror}") from error
 
 
 def _command(delegation: Delegation) -> ProgramCommand:

@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,8 @@ def tried(copy: ProgramCopy, warm_up: int, seconds: float) -> GraphTrial | Progr
     warm_up: the calls before a capture. seconds: the time limit of the run.
     """
     wanted = {**PLAIN, "steps": MOST_STEPS, "seconds": 0.5 * seconds}
-    variables = {VARIABLE: json.dumps({"root": str(copy.root), "warm_up": warm_up})}
+    settings = json.dumps({"root": str(copy.root), "warm_up": warm_up})
+    variables = {VARIABLE: settings, "TORCHDYNAMO_DISABLE": "1"}  # the model is tried as it is written
     with started_program(copy, wanted, variables) as started:
         if isinstance(started, ProgramFailed):
             return started
@@ -104,7 +104,7 @@ def tried(copy: ProgramCopy, warm_up: int, seconds: float) -> GraphTrial | Progr
 def trial_of(record: Mapping[str, Any], root: Path, digest: str) -> GraphTrial | ProgramFailed:
     """Returns the trial that a record describes. ``root``: the folder of the program."""
     if not record["module"]:
-        return ProgramFailed("exit", "the program calls no model with parameters, so there is no step to capture")
+        return ProgramFailed("exit", "the program called no model with parameters, so none was tried")
     hazards = [_hazard(root, file, line, kind, f"{what} needs values") for file, line, kind, what in record["fake"]]
     for file, line, _ in record.get("waits", ()):
         hazards.append(_hazard(root, file, line, "host-read", "the host waits for the GPU"))
@@ -129,13 +129,10 @@ def _note(record: Mapping[str, Any]) -> str:
         return "numbers of the host among the inputs differ from call to call, so each value needs a graph of its own"
     if record["fake_ended"] and "capture" not in record:
         return f"the run with fake tensors ended early: {record['fake_ended']}"
+    if record.get("shapes", 0) > 1:
+        return f"the inputs had {record['shapes']} shapes in {record['calls']} calls, and each needs a graph of its own"
     return ""
 
 
 def _hazard(root: Path, file: str, line: int, kind: HazardKind, what: str) -> CaptureHazard:
     return CaptureHazard(kind, (root / file).resolve(), line, what)
-
-
-def speedup_of(trial: GraphTrial) -> float:
-    """Returns how many times as fast a replay is as an eager call, by the medians."""
-    return median(trial.eager_us) / median(trial.replay_us)
