@@ -31,21 +31,17 @@ def changed_addresses(function: StepFunction, step: ProgramStep) -> Found:
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 statement = module.statement(node)
-                if isinstance(statement, ast.AugAssign) or values.of(_assigned(statement, node)) not in (
-                    "tensor",
-                    "other",
-                ):
-                    continue
-                if _reads_attribute(function, name, step):
+                kept = not isinstance(statement, ast.AugAssign) and values.of(_assigned(statement, node))
+                if kept in ("tensor", "other") and _reads_attribute(function, name, step):
                     yield node, f"self.{name} is another tensor after each call, and the next call reads it"
             case ast.Attribute(attr="data" | "grad", ctx=ast.Store(), value=owner):
                 given = _assigned(module.statement(node), node)
                 if not isinstance(module.statement(node), ast.AugAssign) and not isinstance(given, ast.Constant):
                     yield node, f"{module.code(owner)}.{node.attr} becomes another tensor"
             case ast.Call(
-                func=ast.Attribute(value=kept, attr="append" | "extend" | "insert" | "add"), args=[*_, given]
-            ):
-                if values.of(given) in ("tensor", "container") and not _is_own(function, kept):
+                func=ast.Attribute(value=keeper, attr="append" | "extend" | "insert" | "add"), args=[*_, given]
+            ) if values.of(keeper) != "tensor":
+                if values.of(given) in ("tensor", "container") and not _is_own(function, keeper):
                     yield node, f"{function.short(node)} keeps a tensor that the next replay overwrites"
             case ast.Assign(targets=[ast.Name(id=name)]) if name in _globals(function):
                 if values.of(node.value) == "tensor":
