@@ -38,6 +38,8 @@ MADE_HERE = tuple(
                  "tensor", "as_tensor", "from_numpy", "asarray", "hann_window")
 )  # fmt: skip
 """Functions that make a tensor of the host, unless a device is given."""
+OF_NUMBERS = ("numpy.", "math.", "random.", "time.", "os.", "sys.", "logging.")
+"""Packages that compute with values of the host."""
 TENSOR_MODULES = ("torch.", "torch.nn.functional.", "torch.special.", "torch.linalg.", "torch.fft.", "torch.Tensor.")
 OF_PYTHON = ("len", "isinstance", "hasattr", "range", "int", "float", "bool", "str", "repr", "id", "type", "callable")
 OF_OBJECTS = frozenset((
@@ -288,14 +290,14 @@ class FunctionValues:
         full = self.module.full(node.func)
         given = [self.of(each) for each in (*node.args, *keywords(node).values())]
         some = any(kind in ("tensor", "container") for kind in given)
+        if (returned := self._returns(node, self)) is not None:
+            return returned
         if full:
             return self._of_package(full, node)
         if self.module.is_builtin(node.func, *OF_PYTHON):
             return "host"
         if self.module.is_builtin(node.func, "list", "tuple", "sorted", "zip", "enumerate", "map", "dict", "reversed"):
             return "container"
-        if (returned := self._returns(node, self)) is not None:
-            return returned
         if isinstance(node.func, ast.Attribute):
             whole = self.of(node.func.value)
             if whole == "tensor":
@@ -322,18 +324,18 @@ class FunctionValues:
         Without a tensor of the GPU among its arguments, and without a device, torch makes a tensor of the host.
         """
         module, _, name = full.rpartition(".")
-        if full in MADE_ON_HOST or not full.startswith("torch."):
+        if full in MADE_ON_HOST or full.startswith(OF_NUMBERS):
             return "host"
+        given = [self.of(each) for each in (*node.args, *keywords(node).values())]
+        if not full.startswith("torch.") or (name.islower() and f"{module}." not in TENSOR_MODULES):
+            return "tensor" if "tensor" in given or "container" in given else "host"
         if not name.islower():  # a class: a layer, an optimizer, a generator
             return "other"
-        if f"{module}." not in TENSOR_MODULES:
-            return "host"
         device = keywords(node).get("device")
         if isinstance(device, ast.Constant) and device.value == "cpu":
             return "host"
         if device is not None or any("torch.set_default_device" in each.text for each in self.module.program):
             return "tensor"
-        given = [self.of(each) for each in (*node.args, *keywords(node).values())]
         return "host" if full in MADE_HERE or all(kind == "host" for kind in given) else "tensor"
 
 
