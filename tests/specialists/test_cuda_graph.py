@@ -130,7 +130,7 @@ class Tried(CudaGraph):
         return replace(read_analysis(Path(delegation.file)), trial=self.found)
 
 
-TRAINS = "model(torch.randn(2, 4)).sum().backward()"
+TRAINS = "model.zero_grad(); model(torch.randn(2, 4)).sum().backward()"
 
 
 @pytest.mark.parametrize(

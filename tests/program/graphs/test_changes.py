@@ -36,7 +36,9 @@ from torch.nn.parallel import DistributedDataParallel
 def main():
     net = nn.Sequential(nn.Linear(4, 4)).cuda()
     copy = DistributedDataParallel(net)
+    optimizer = th.optim.SGD(net.parameters(), 0.1)
     for x in range(4):
+        optimizer.zero_grad()
         loss = copy(th.randn(2, 4)).sum()
         loss.backward()
 
@@ -80,6 +82,8 @@ class TestGraphedCallables(ChangeContract):
     }  # fmt: skip
     left: ClassVar = {
         "inference": SERVE,
+        "gradients that add up": TRAIN.replace("optimizer.zero_grad()", "if x % 2: optimizer.zero_grad()"),
+        "gradients that stay": TRAIN.replace("zero_grad()", "zero_grad(set_to_none=False)"),
         "two calls for one backward pass": TRAIN.replace("copy(th.randn(2, 4))", "net(th.ones(4)) + net(th.ones(4))"),
     }
 

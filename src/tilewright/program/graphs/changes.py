@@ -110,20 +110,32 @@ class GraphedCallables(GraphChange):
     helper, trains = GRAPHED, True
 
     def check(self, made: MadeModel) -> None:
-        """Raises NotSure without a backward pass, or if a step calls the model twice before one: a graph has room for
-        the results of one call."""
+        """Raises NotSure without a backward pass, if a step calls the model twice before one, or if gradients may add
+        up over several steps: a graph has room for one call's results and gradients."""
         backward = tuple(backward_passes(made.module.program))
         if not backward:
             raise NotSure("the program has no backward pass", made.statement)
         for file, call in backward:
-            around = next(
-                (each for each in file.above(call) if isinstance(each, (ast.For, ast.While, ast.FunctionDef))), None
-            )
-            calls = [each for each in ast.walk(around or call) if isinstance(each, ast.Call)]
+            above = (each for each in file.above(call) if isinstance(each, (ast.For, ast.While, ast.FunctionDef)))
+            calls = [each for each in ast.walk(next(above, call)) if isinstance(each, ast.Call)]
+            place = file.place(call)
             if sum(file.code(each.func) == made.name for each in calls) > 1:
-                raise NotSure(
-                    f"{file.place(call)}: a step calls {made.name} more than once before its backward pass", call
-                )
+                raise NotSure(f"{place}: a step calls {made.name} more than once before its backward pass", call)
+            if not any(_forgets(file, each, call) for each in calls):
+                raise NotSure(f"{place}: no zero_grad() in the same step sets the gradients to None", call)
+
+
+def _forgets(file: ReadModule, call: ast.Call, backward: ast.Call) -> bool:
+    """Returns whether a call is ``zero_grad()``, sets the gradients to None, and runs whenever the backward pass does.
+
+    Without it, the gradient of a parameter stays the graph's own memory, which the next replay overwrites.
+    """
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "zero_grad":
+        return False
+    if call.args or any(not (isinstance(each.value, ast.Constant) and each.value.value) for each in call.keywords):
+        return False
+    around = set(file.above(backward))
+    return not any(isinstance(each, ast.If) and each not in around for each in file.above(call))
 
 
 class ReduceOverhead(CompiledModel):
