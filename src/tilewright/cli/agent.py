@@ -75,6 +75,8 @@ def agent(
         if as_json:
             print_json({"plan": _plan_json(plan), "run": None})
         return
+    for line in () if as_json else agent_plan.analysed_here(plan):
+        print(line)
     agent_plan.refuse_what_is_not_here(plan)
     run, parts = _worked(plan, seconds, run_seconds, as_json)
     if as_json:
@@ -166,6 +168,6 @@ def _plan_json(plan: AgentPlan) -> dict[str, Encodable]:
     return {
         "question": plan.request.question, "mode": plan.mode, "specialists": plan.route.specialists,
         "why": plan.route.why, "casebook": plan.trace, "program": plan.program.words, "root": str(plan.program.root),
-        "items": plan.items, "dismissed": plan.dismissed, "profile_first": plan.gpu,
+        "items": plan.items, "seen": plan.seen, "dismissed": plan.dismissed, "profile_first": plan.gpu,
         "missing": {name: [f"{need.what}: {need.detail}" for need in needs] for name, needs in plan.missing.items()},
     }  # fmt: skip

@@ -17,9 +17,10 @@ from tilewright.coordinate import autopilot
 from tilewright.coordinate.analysis import Analysis, read_analysis_file
 from tilewright.coordinate.casebook.book import casebook, remember
 from tilewright.coordinate.facts import PYTHON_FILE, arch_here, kernels_in
+from tilewright.coordinate.plan import METRICS
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.routing import Route, route
-from tilewright.errors import MachineError, RequestError
+from tilewright.errors import MachineError, RequestError, TilewrightError
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
 from tilewright.ledger.agent_records import AgentFinding, AgentMode, AgentRun
@@ -30,6 +31,7 @@ from tilewright.program.reading.reach import reached_modules
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
+from tilewright.specialists.delegation import Delegation
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ class AgentPlan:
         names = dict.fromkeys(name for item in self.items for name in item.specialists)
         lacking = {name: tuple(need for need in specialist_of(name).needs() if not need.met) for name in names}
         return {name: needs for name, needs in lacking.items() if needs}
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """What the source shows about the question, a line each, if the question names a specialist's domain."""
+        if self.mode == "autopilot" or self.program.script.suffix != ".py":
+            return ()
+        return tuple(line for name in self.route.specialists for line in specialist_of(name).seen(self.program.script))
 
 
 def planned(request: AgentRequest) -> AgentPlan:
@@ -175,6 +184,24 @@ def refuse_what_is_not_here(plan: AgentPlan) -> None:
         raise MachineError(f"this machine cannot do that: {said}; run it on a machine that meets these needs")
 
 
+def analysed_here(plan: AgentPlan) -> Iterator[str]:
+    """Yields what specialists find about the program although this machine does not meet their needs, a line each.
+
+    They may run a copy of the program.
+    """
+    for name in plan.missing if plan.mode == "user-specified" else ():
+        specialist = specialist_of(name)
+        if specialist.analyses_anywhere:
+            asked = Delegation(name, plan.request.question, str(plan.program), METRICS, file=str(plan.program.script))
+            try:
+                found = specialist.answer(asked)
+            except TilewrightError as error:
+                yield f"{name}: {error}"
+                continue
+            yield f"{name}: {found.summary}"
+            yield from (f"  {text}" for text in found.findings.values())
+
+
 def record_of(plan: AgentPlan) -> AgentRun:
     """Returns the ledger's record of a new run."""
     request, program = plan.request, plan.program
@@ -223,6 +250,8 @@ def lines_of(plan: AgentPlan) -> Iterator[str]:
         yield "Plan: nothing that would make this program faster was found in its source, so it is not run"
     for number, item in enumerate(plan.items, 1):
         yield f"  {number}. {item.id} [{item.impact}] {item.text} ({', then '.join(item.specialists)})"
+    for line in plan.seen:
+        yield f"  in the source: {line}"
     for each in plan.dismissed:
         yield f"  left out: {each.text}: {each.dismissed}"
     if not (plan.items or plan.gpu or plan.records):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.specialists.delegation import Delegation, SpecialistAnswer
@@ -57,6 +58,8 @@ class Specialist(ABC):
     """Questions that are routed to this specialist."""
     writes_kernels = False
     """Whether the domain is a kernel language."""
+    analyses_anywhere = False
+    """Whether `answer` analyses a program also on a machine that does not meet the needs, as far as it can."""
     stated: str = ""
     """The hardware that the compiler's vendor names, if Tilewright also compiles for other hardware."""
 
@@ -72,6 +75,13 @@ class Specialist(ABC):
     def needs(self) -> tuple[Need, ...]:
         """Returns all needs of the specialist, and whether this machine meets them. Must be quick, and start no
         process."""
+
+    def seen(self, script: Path) -> tuple[str, ...]:
+        """Returns what the source of a program shows about the domain, a line each. Reads files, and runs nothing.
+
+        A plan shows these lines, also on a machine that does not meet the needs. Default: nothing. Raises OSError.
+        """
+        return ()
 
     def answer(self, delegation: Delegation) -> SpecialistAnswer:
         """Answers a delegation with measured values.

@@ -9,8 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
-from tilewright.program.reading.flow import after, changes_name
-from tilewright.program.reading.models import made_models
+from tilewright.program.reading.models import MadeModel, last_of_making, made_models
 from tilewright.program.reading.module import NotSure, ReadModule
 
 PRESENT = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch.compiler.disable")
@@ -20,8 +19,10 @@ WRAPPED = ("torch.nn.DataParallel", "torch.nn.parallel.DistributedDataParallel")
 class CompiledModel(ProgramChange):
     name = "compiled_model"
     about = "compiles the model, which fuses chains of small kernels and launches fewer"
-    words = ("torch.compile", "torch compile", "compile* model", "inductor", "element wise", "elementwise",
-             "small kernel", "kernel fusion", "fuse* operation")  # fmt: skip
+    words: tuple[str, ...] = (
+        "torch.compile", "torch compile", "compile* model", "inductor", "element wise", "elementwise", "small kernel",
+        "kernel fusion", "fuse* operation",
+    )  # fmt: skip
     findings = ("short-kernels", "launch-calls", "host-late")
     ran = (r"triton_(poi|red|per|tem)_|CompiledFunction|Torch-Compiled",)
     order = 80
@@ -32,9 +33,13 @@ class CompiledModel(ProgramChange):
             return
         for made in made_models(module):
             try:
-                yield _compiled(module, made.statement, made.name)
+                yield self.site(module, made)
             except NotSure as reason:
                 yield NearMiss(reason.line, reason.reason)
+
+    def site(self, module: ReadModule, made: MadeModel) -> ChangeSite:
+        """Returns the site at a model. Raises NotSure."""
+        return compiled(module, made, "compile()")
 
     def present(self, module: ReadModule) -> str:
         for node in module.file.nodes:
@@ -44,25 +49,14 @@ class CompiledModel(ProgramChange):
         return ""
 
 
-def _compiled(module: ReadModule, statement: ast.Assign, name: str) -> ChangeSite:
+def compiled(module: ReadModule, made: MadeModel, call: str) -> ChangeSite:
+    """Returns the site that calls a method of a model below the lines that make it. Raises NotSure."""
     if wrapper := next(module.calls(*WRAPPED), None):
         raise NotSure("the model is distributed: compile each replica by hand", wrapper)
-    if any(isinstance(each, (ast.For, ast.While)) for each in module.above(statement)):
-        raise NotSure("the model is made in a loop", statement)
-    last: ast.stmt = statement
-    for each in after(module, statement):
-        if not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Expr)):
-            break  # stop here: a loop or another block may run the model
-        if isinstance(each, (ast.Assign, ast.Expr)) and (changes_name(each, name) or _moves(each, name)):
-            last = each
-    return ChangeSite(statement.lineno, f"model {name}", (module.insert_after(last, f"{name}.compile()"),))
-
-
-def _moves(statement: ast.stmt, name: str) -> bool:
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=found, attr="to" | "cuda" | "eval" | "train"))):
-            return ast.unparse(found) == name
-    return False
+    if any(isinstance(each, (ast.For, ast.While)) for each in module.above(made.statement)):
+        raise NotSure("the model is made in a loop", made.statement)
+    edit = module.insert_after(last_of_making(made), f"{made.name}.{call}")
+    return ChangeSite(made.statement.lineno, f"model {made.name}", (edit,))
 
 
 CHANGE = CompiledModel()

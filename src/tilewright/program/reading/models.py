@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.program.reading.flow import after, changes_name
 from tilewright.program.reading.module import ReadModule
 from tilewright.source.source_file import returned
 
@@ -47,6 +48,30 @@ def made_models(module: ReadModule) -> Iterator[MadeModel]:
                 part = owner is not None and isinstance(target, ast.Attribute) and is_module(module, owner)
                 if not part and makes_model(module, value):
                     yield MadeModel(module, statement, target, value)
+
+
+def last_of_making(made: MadeModel, wrappers: tuple[str, ...] = ()) -> ast.stmt:
+    """Returns the last of the statements that make a model: those that move it, change its mode, or bind it again.
+
+    A statement that calls one of ``wrappers``, and all after it, do not count.
+    """
+    module, last = made.module, made.statement
+    found: ast.stmt = last
+    for each in after(module, last):
+        if not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Expr)):
+            break  # a loop or another block may run the model
+        if any(module.called(node) in wrappers for node in ast.walk(each)):
+            break
+        if isinstance(each, (ast.Assign, ast.Expr)) and (changes_name(each, made.name) or _moves(each, made.name)):
+            found = each
+    return found
+
+
+def _moves(statement: ast.stmt, name: str) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=found, attr="to" | "cuda" | "eval" | "train"))):
+            return ast.unparse(found) == name
+    return False
 
 
 def _bare(value: ast.expr) -> ast.expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from types import CodeType, FrameType
 
 from tilewright.runtime.startup.tilewright_startup import warn
@@ -69,3 +70,9 @@ class ProgramPlaces:
         if relative not in self.files:
             self.files.append(relative)
         return self.files.index(relative)
+
+
+def line_at(places: ProgramPlaces) -> tuple[str, int] | None:
+    """Returns the file and the line of the program that is being executed; None if there is none."""
+    _, lines = places.key(sys._getframe(1))
+    return (places.files[lines[0][0]], lines[0][2]) if lines else None

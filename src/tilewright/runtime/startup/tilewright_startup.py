@@ -28,7 +28,7 @@ VARIABLE = "TILEWRIGHT_PATCH"
 LAUNCHES, CAPTURE = ("cuda.tile", "triton"), "TILEWRIGHT_CAPTURE"
 TORCH, PROFILE = "torch", "TILEWRIGHT_PROFILE"
 COPIED, OBSERVE, SEEDED = "TILEWRIGHT_COPIED", "TILEWRIGHT_OBSERVE", ("random", "numpy.random")
-OPERATIONS = "TILEWRIGHT_OPERATIONS"
+OPERATIONS, GRAPHS = "TILEWRIGHT_OPERATIONS", "TILEWRIGHT_GRAPHS"
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -65,8 +65,11 @@ def start() -> None:
     if os.environ.get(PROFILE, "").strip():
         _wait_for(TORCH, _installer("tilewright.runtime.tracing", "profile"))
     if os.environ.get(OBSERVE, "").strip():
-        recorded = os.environ.get(OPERATIONS, "").strip()
-        observer = "tilewright.runtime.operations.recording" if recorded else "tilewright.runtime.observing"
+        observer = "tilewright.runtime.observing"
+        if os.environ.get(OPERATIONS, "").strip():
+            observer = "tilewright.runtime.operations.recording"
+        elif os.environ.get(GRAPHS, "").strip():
+            observer = "tilewright.runtime.graphs.watching"
         _wait_for(TORCH, _installer(observer, "observe"))
         for module in SEEDED:
             _wait_for(module, _installer("tilewright.runtime.seeding", "seed"))

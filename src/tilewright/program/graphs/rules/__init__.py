@@ -1,0 +1,1 @@
+"""The rules that find what prevents a capture, or makes a replay compute something else."""
