@@ -4,8 +4,8 @@
 
 For each program: the trial that the specialist makes (sync debug, capture, 20 replays with changing inputs against
 eager, eager and replay in turn), and the change that it proposes, judged as the agent does (operations that ran,
-outputs compared, race of whole steps). A part that the time does not allow is left out, and named. Issue 17 wants
-serve.py, batch 1, to take at most half the time, with equal replays: the exit code is 1 if it does not.
+outputs compared, race of whole steps). A part that the time does not allow is left out, and named. Wanted:
+serve.py, batch 1, takes at most half the time, with equal replays. The exit code is 1 if it does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.program.trying import ProgramTrials
 from tilewright.specialists.changing import proposal_of
 
 WANTED = 2.0
-"""Issue 17: times as fast on an H200."""
+"""Times as fast on an H200."""
 RUN_S = 60.0
 TRIAL_S, JUDGE_S = 15.0, 45.0
 """Seconds that the parts are expected to take at most. A part begins if so many are left."""

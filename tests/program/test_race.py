@@ -67,7 +67,7 @@ def test_a_race_never_begins_a_pair_that_would_pass_its_limit() -> None:
 
 
 def test_the_check_beside_the_first_pair_is_no_time_of_the_race() -> None:
-    """The first pair takes 60 s longer, since a change is checked beside it. 150 s hold the warm-up and six pairs of 20 s."""
+    """The first pair takes 60 s longer, since a change is checked beside it. 150 s hold seven pairs of 20 s."""
     machine, checked = SimulatedMachine(3, ratio=0.5), list[float]()
 
     def run(programs: Sequence[Startable]) -> list[ProgramRun | ProgramFailed]:
