@@ -9,12 +9,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, TypeAlias, TypeGuard, TypeVar
 
 from tilewright.errors import RequestError, in_one_line
 from tilewright.records import Failed, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, facts_of
 from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, ArraySpec
+
+if TYPE_CHECKING:
+    from tilewright.runtime.search.specified import SpecifiedTrial
 
 Config = TypeVar("Config")
 Grid: TypeAlias = Sequence[SupportsIndex] | SupportsIndex
@@ -36,6 +39,31 @@ class Trial:
     grid: tuple[int, ...]
     arguments: Callable[[], tuple[CallValue, ...]]
     hints: Mapping[str, Value]
+
+    is_predicted: ClassVar[bool] = True
+    """Whether the time of a launch can be predicted, because its work can be counted in its Tile IR."""
+
+    def specified(self) -> SpecifiedTrial | FailedTrial:
+        """Describes the arguments. Returns a `FailedTrial` if the caller's function raises."""
+        from tilewright.runtime.search.specified import specified
+
+        return specified(self)
+
+    def failed(self, failure: Failed) -> FailedTrial:
+        """Adds the error class that the replaced search reports for a failure of the front end or the compiler."""
+        from tilewright.runtime.search.specified import error_class
+
+        return FailedTrial(failure.stage, failure.reason, error=error_class(failure))
+
+    def before(self) -> None:
+        """Runs the caller's functions that precede every launch, untimed. Default: there are none."""
+
+    def launch(self, args: tuple[CallValue, ...]) -> None:
+        """Queues the launch on torch's current stream."""
+        import cuda.tile as ct
+        import torch
+
+        ct.launch(torch.cuda.current_stream().cuda_stream, self.grid, self.kernel, args)
 
 
 @dataclass(frozen=True)
