@@ -42,13 +42,16 @@ CALL = "the caller's arrays"
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search. ``best``, ``runner_up``: indices in the space. ``seconds``: wall time of each stage."""
+    """The result of a search. ``best``, ``runner_up``: indices in the space. ``seconds``: wall time of each stage.
+    ``comparable``: whether outputs could be compared, because those of the reference hardly differ from run to run.
+    """
 
     best: int
     runner_up: int | None
     outcomes: tuple[TrialOutcome, ...]
     seconds: Mapping[str, float]
     note: str = ""
+    comparable: bool = True
 
 
 class NothingWorks(TilewrightError):
@@ -137,7 +140,9 @@ class _SearchRun:
 
     def _result(self, best: int, runner_up: int | None, outcomes: tuple[TrialOutcome, ...], why: str) -> SearchResult:
         notes = "; ".join(note for note in (*self.runner.notes, self.note, why) if note)
-        return SearchResult(best, runner_up, outcomes, {**self.building_seconds, **self.client.seconds}, notes)
+        seconds = {**self.building_seconds, **self.client.seconds}
+        comparable = all(expected.comparable for expected in self.runner.expected.values())
+        return SearchResult(best, runner_up, outcomes, seconds, notes, comparable)
 
     @contextmanager
     def _building(self) -> Iterator[Building]:
