@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from triton import __version__ as VERSION
+
 from tilewright.errors import RequestError
-from tilewright.hardware.machine import installed_version
-from tilewright.languages.triton.kernels import heuristics_of, jit_function
+from tilewright.languages.triton.kernels import heuristics_of, is_triton, jit_function
+from tilewright.languages.triton.versions import untested
 from tilewright.records import Json
 from tilewright.runtime.environment import Environment
 from tilewright.runtime.key import flag_part
@@ -77,7 +79,7 @@ class AutotuneQuestion(Question[Timings | None]):
             "format": FORMAT,
             "search": "triton.autotune",
             "board": environment.board(_current_device()),
-            "toolkit": f"triton {installed_version('triton')}",
+            "toolkit": f"triton {VERSION}",
             "source": source_of(jit_function(self.autotuner), *filter(has_source, self._functions())),
             **self._key(),
             "candidates": list(labels),
@@ -150,11 +152,10 @@ class AutotuneQuestion(Question[Timings | None]):
 
     def _refuse_unknown(self) -> None:
         """Raises RequestError for an autotuner whose trials Tilewright cannot make."""
-        inner = self.autotuner.fn
-        while hasattr(inner, "fn") and type(inner).__name__ == "Heuristics":
-            inner = inner.fn
-        if inner is not jit_function(self.autotuner) or inner.is_gluon():
-            raise RequestError(f"{self.kernel} is no @triton.jit function under @triton.autotune")
+        if caution := untested(VERSION):
+            raise RequestError(caution.partition(";")[0])
+        if not is_triton(self.autotuner) or jit_function(self.autotuner).is_gluon():
+            raise RequestError(f"{self.kernel} is not compiled from a @triton.jit function")
         if self.autotuner.user_defined_post_hook:
             raise RequestError(f"{self.kernel} has a post_hook of its own")
         if any(config.ir_override for config in self.configs):

@@ -5,7 +5,7 @@
 `_bench` of a key asks for all configurations (`autotuned`), and each `_bench` returns its own time. So `run` does the
 rest as usual: it keeps the fastest in its cache, fills ``configs_timings``, and calls hooks and listeners.
 
-If this Triton has other methods, or is not a tested version, `install` only warns, once.
+If this Triton has other methods, `install` only warns, once.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from tilewright.languages.triton.versions import untested
 from tilewright.runtime.patch.patch import PatchWarning
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Asked:
 
     configs: Sequence[Config]
     timings: Timings | None = None
-    benched: int = field(default=0)
+    benched: int = 0
 
 
 _asked: dict[tuple[int, int], Asked] = {}
@@ -57,7 +56,7 @@ def install() -> bool:
         if _installed:
             return True
         if difference := unknown_shape():
-            text = f"tilewright: {difference}: the search of triton.autotune is left as it is"
+            text = f"tilewright: {difference}; known: triton 3.6 to 3.9. The search of triton.autotune is left as it is"
             warnings.warn(text, PatchWarning, stacklevel=2)
             return False
         for name, make in (("prune_configs", _pruning), ("_bench", _benching)):
@@ -77,16 +76,14 @@ def uninstall() -> None:
 
 
 def unknown_shape() -> str:
-    """Returns how the installed Triton differs from the tested versions; empty if it does not differ."""
-    import triton
+    """Returns how the installed Triton's methods differ from `METHODS`; empty if they do not."""
+    from triton import __version__
     from triton.runtime.autotuner import Autotuner
 
-    if caution := untested(triton.__version__):
-        return caution.partition(";")[0]
     for name, parameters in METHODS.items():
         found = tuple(inspect.signature(getattr(Autotuner, name, lambda: None)).parameters)
         if found != parameters:
-            return f"Autotuner.{name} of triton {triton.__version__} takes ({', '.join(found)})"
+            return f"Autotuner.{name} of triton {__version__} takes ({', '.join(found)})"
     return ""
 
 

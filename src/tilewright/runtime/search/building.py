@@ -62,13 +62,15 @@ class Ready:
 
     @cached_property
     def touched(self) -> TouchedArrays:
-        """The arrays that the kernel reads and writes; all arrays if its code cannot be read."""
-        every = self.described.arrays
+        """The arrays that a launch reads and writes; all arrays if the kernel's code cannot be read."""
+        every, before = self.described.arrays, self.trial.changed_before
         if self.lowered.is_tile_ir:
             entry = _entry(self.lowered)
-            return TouchedArrays(every, every) if entry is None else touched(entry, self.flat)
-        names = self.described.language.touched(self.lowered, self.flat)
-        return TouchedArrays(*(names or (every, every)))
+            found = TouchedArrays(every, every) if entry is None else touched(entry, self.flat)
+        else:
+            names = self.described.language.touched(self.lowered, self.flat)
+            found = TouchedArrays(*(names or (every, every)))
+        return TouchedArrays(found.read | before, found.written | before)
 
     def counted(self, seconds: float, blocks: int | None) -> CountedWork | None:
         """Returns `SpecifiedTrial.counted`; None if the code cannot be read."""

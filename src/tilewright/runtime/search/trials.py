@@ -43,6 +43,11 @@ class Trial:
     is_predicted: ClassVar[bool] = True
     """Whether the time of a launch can be predicted, because its work can be counted in its Tile IR."""
 
+    @property
+    def changed_before(self) -> frozenset[str]:
+        """The names of the arrays that `before` changes. Default: none."""
+        return frozenset()
+
     def specified(self) -> SpecifiedTrial | FailedTrial:
         """Describes the arguments. Returns a `FailedTrial` if the caller's function raises."""
         from tilewright.runtime.search.specified import specified

@@ -47,9 +47,15 @@ class AutotunedCall:
     def trials(self, configs: Sequence[Config]) -> list[Trial | FailedTrial]:
         """Returns a trial for each configuration. Hooks run once each, because they may change the arguments; the
         arrays then get their contents back. Raises NoRoom if a copy of them does not fit into memory."""
-        arrays = [value for value in map(_without_descriptor, self.given.values()) if is_array(value)]
-        with keeping(arrays if any(config.pre_hook for config in configs) else []):
+        with keeping(list(self.arrays().values()) if any(map(self.has_hook, configs)) else []):
             return [self._trial(config) for config in configs]
+
+    def has_hook(self, config: Config) -> bool:
+        return config.pre_hook is not None or bool(self.autotuner.user_defined_pre_hook)
+
+    def arrays(self) -> dict[str, Any]:
+        named = {name: _without_descriptor(value) for name, value in self.given.items()}
+        return {name: value for name, value in named.items() if is_array(value)}
 
     def _trial(self, config: Config) -> Trial | FailedTrial:
         try:
@@ -80,8 +86,14 @@ class TritonTrial(Trial):
     call: AutotunedCall
     names: tuple[str, ...]
     spec: tuple[CallValue, ...] = field(repr=False)
+    hooked: frozenset[str]
+    """The arrays that hooks change."""
 
     is_predicted = False
+
+    @property
+    def changed_before(self) -> frozenset[str]:
+        return self.hooked | frozenset(self.call.autotuner.reset_to_zero) & frozenset(self.names)
 
     def specified(self) -> SpecifiedTrial:
         launch, arrays = Launch(self.kernel, self.grid, self.spec), arrays_of(self.arguments(), self.names)
@@ -99,8 +111,12 @@ class TritonTrial(Trial):
 
 
 def _made(call: AutotunedCall, config: Config) -> TritonTrial:
-    if config.pre_hook is not None:
-        config.pre_hook({**call.given, **config.all_kwargs()})  # it may set the block shape of a descriptor
+    hooked: set[str] = set()
+    if call.has_hook(config):  # it may set the block shape of a descriptor
+        arrays = call.arrays()
+        before = {name: _version(array) for name, array in arrays.items()}
+        call.prepare(config)
+        hooked = {name for name, array in arrays.items() if _version(array) != before[name]}
     function = jit_function(call.autotuner)
     given = {**call.given, **config.all_kwargs()}
     for name, heuristic in heuristics_of(call.autotuner).items():
@@ -116,8 +132,16 @@ def _made(call: AutotunedCall, config: Config) -> TritonTrial:
     arguments = tuple(map(_without_descriptor, values))
     return TritonTrial(
         config, label(config.all_kwargs()), function, tuple(map(operator.index, grid)), lambda: arguments, options,
-        call, names, tuple(_spec(value, name) for name, value in zip(names, values, strict=True)),
+        call, names, tuple(_spec(value, name) for name, value in zip(names, values, strict=True)), frozenset(hooked),
     )  # fmt: skip
+
+
+def _version(array: Any) -> object:
+    """Returns torch's count of an array's changes. If torch does not count them, no two results are equal."""
+    try:
+        return array._version
+    except (AttributeError, RuntimeError):  # torch raises for tensors of inference mode
+        return object()
 
 
 def _without_descriptor(value: Any) -> Any:
