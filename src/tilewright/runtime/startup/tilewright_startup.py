@@ -1,8 +1,8 @@
 """Waits for imports of the user's program, and then installs Tilewright's hooks.
 
-    import cuda.tile.tune or triton the patch of the search
-    import cuda.tile or triton      the recorder of launches
-    import torch                    the recorder of a trace, or the observer of `program.run`
+    import cuda.tile.tune or triton     the patch of the search
+    import cuda.tile or triton          the recorder of launches
+    import torch                        the recorder of a trace, or the observer of `program.run`
 
 Environment variables choose the hooks. Every Python process of the user's program runs this module, so it imports only
 `os` and `sys` at first. It imports the rest of Tilewright once the program imports one of these modules.
