@@ -136,7 +136,7 @@ class AutotuneQuestion(Question[Timings | None]):
         return found
 
     def tell(self, problem: Problem, search: SearchResult, result: Timings | None) -> None:
-        left_out = [outcome for outcome in search.outcomes if outcome.status in ("failed", "wrong")]
+        left_out = [each for each in search.outcomes if each.status in ("failed", "wrong") and not _too_large(each)]
         said = []
         if left_out:
             one = next((each for each in left_out if each.status == "wrong"), left_out[0])
@@ -197,6 +197,11 @@ def _current_device() -> int:
 def _ms(outcome: Mapping[str, Any]) -> float:
     us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None
     return math.inf if us is None else us / 1e3
+
+
+def _too_large(outcome: TrialOutcome) -> bool:
+    """Returns whether a configuration needs more than the GPU has. Such are usual in lists, and Triton skips them."""
+    return outcome.error is not None and outcome.error.__name__ == "OutOfResources"
 
 
 def _wrong(outcomes: Sequence[TrialOutcome]) -> list[int]:
