@@ -28,8 +28,9 @@ from tilewright.runtime.modes import OFF, ON, SWITCHES, Mode, mode
 from tilewright.runtime.patch import answering
 from tilewright.runtime.patch.answering import Problem, Question
 from tilewright.runtime.patch.widening import LIMIT, named_values, widened
+from tilewright.runtime.search.cutile_trials import trials
 from tilewright.runtime.search.scratch import DeviceLost
-from tilewright.runtime.search.trials import Config, FailedTrial, Trial, checked_space, label, trials
+from tilewright.runtime.search.trials import Config, FailedTrial, Trial, checked_space, label
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner
 from tilewright.source.digest import source_of

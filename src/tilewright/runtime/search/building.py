@@ -24,8 +24,7 @@ from tilewright.languages.base import Argument, ListArgument, Lowered
 from tilewright.machine_code.cubin import headers, read_all
 from tilewright.progress import timed
 from tilewright.records import Built, Configuration, Failed, LaunchFacts, MachineCode
-from tilewright.runtime.search.specified import SpecifiedTrial
-from tilewright.runtime.search.trials import FailedTrial, Trial
+from tilewright.runtime.search.trials import FailedTrial, SpecifiedTrial, Trial
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched

@@ -18,8 +18,7 @@ from tilewright.languages.triton.live import LIVE
 from tilewright.records import Failed
 from tilewright.runtime.arrays import CallValue, is_array
 from tilewright.runtime.search.scratch import arrays_of, have_overlaps, keeping
-from tilewright.runtime.search.specified import SpecifiedTrial
-from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec, label
+from tilewright.runtime.search.trials import FailedTrial, SpecifiedTrial, Trial, array_spec, label
 from tilewright.task.task import Launch
 from tilewright.task.tensors import Descriptor
 
