@@ -70,7 +70,8 @@ class Question(ABC, Generic[Result]):
     raised: tuple[type[Exception], ...] = ()
 
     @abstractmethod
-    def problem(self, environment: Environment) -> Problem: ...
+    def problem(self, environment: Environment) -> Problem:
+        """Returns the key and the configurations. Raises an error if the program's own search has to run."""
 
     @abstractmethod
     def result(self, problem: Problem, winner: Winner) -> Result:
@@ -85,7 +86,8 @@ class Question(ABC, Generic[Result]):
         """Runs the program's own search."""
 
     @abstractmethod
-    def searched(self, problem: Problem, environment: Environment) -> SearchResult: ...
+    def searched(self, problem: Problem, environment: Environment) -> SearchResult:
+        """Searches. Raises an error if the program's own search has to run."""
 
     @abstractmethod
     def tell(self, problem: Problem, search: SearchResult, result: Result) -> None:
@@ -97,6 +99,8 @@ class Question(ABC, Generic[Result]):
 
 
 def answer(question: Question[Result], now: Mode, environment: Environment) -> Result:
+    """Returns the stored winner, or else the result of a search. Raises only the errors in ``question.raised``, and what
+    the program's own search raises."""
     try:
         problem = question.problem(environment)
         winner = environment.winners.get(problem.key)

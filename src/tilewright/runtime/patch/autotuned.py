@@ -73,6 +73,7 @@ class AutotuneQuestion(Question[Timings | None]):
         self.kernel = str(getattr(autotuner.base_fn, "__name__", "the kernel"))
 
     def problem(self, environment: Environment) -> Problem:
+        """Raises RequestError for an autotuner that Tilewright cannot search for."""
         self._refuse_unknown()
         labels = tuple(label(config.all_kwargs()) for config in self.configs)
         parts: dict[str, Json] = {
@@ -110,6 +111,8 @@ class AutotuneQuestion(Question[Timings | None]):
         return None
 
     def searched(self, problem: Problem, environment: Environment) -> SearchResult:
+        """Takes the first configuration as the reference. If most others differ from it, takes another one, because in
+        Triton no configuration is known to be right. Raises RequestError if outputs tell nothing."""
         from tilewright.languages.triton.live import LIVE
         from tilewright.runtime.search.searching import NothingWorks
 
@@ -151,7 +154,7 @@ class AutotuneQuestion(Question[Timings | None]):
         raise RequestError(f"{self.kernel}: {search.note}")  # Triton's own search needs less memory
 
     def _refuse_unknown(self) -> None:
-        """Raises RequestError for an autotuner whose trials Tilewright cannot make."""
+        """Raises RequestError if the trials cannot be made."""
         if caution := untested(VERSION):
             raise RequestError(caution.partition(";")[0])
         if not is_triton(self.autotuner) or jit_function(self.autotuner).is_gluon():

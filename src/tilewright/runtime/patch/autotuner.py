@@ -36,7 +36,7 @@ _installed: dict[str, Callable[..., Any]] = {}
 
 
 @dataclass
-class Asked:
+class BenchedCall:
     """The configurations that one call of `Autotuner.run` benches. ``timings``: their times, once they are known."""
 
     configs: Sequence[Config]
@@ -44,7 +44,7 @@ class Asked:
     benched: int = 0
 
 
-_asked: dict[tuple[int, int], Asked] = {}
+_asked: dict[tuple[int, int], BenchedCall] = {}
 """The calls that are being searched, by thread and autotuner."""
 
 
@@ -90,7 +90,7 @@ def unknown_shape() -> str:
 def _pruning(original: Callable[..., Any]) -> Callable[..., Any]:
     def prune_configs(self: Autotuner, kwargs: dict[str, Any]) -> list[Config]:
         configs: list[Config] = original(self, kwargs)
-        _asked[threading.get_ident(), id(self)] = Asked(list(configs))
+        _asked[threading.get_ident(), id(self)] = BenchedCall(list(configs))
         return configs
 
     return prune_configs

@@ -129,6 +129,7 @@ class ExhaustiveQuestion(Question["TuningResult[Config]"], Generic[Config]):
         return self.call.passed_to(self._original)
 
     def result(self, problem: Problem, winner: Winner) -> TuningResult[Config]:
+        """Returns the winner with what cuda-tile's search reports of every configuration."""
         from cuda.tile.tune import Measurement, TuningResult
 
         assert isinstance(problem, CallProblem) and winner.index is not None
