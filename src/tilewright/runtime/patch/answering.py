@@ -99,8 +99,8 @@ class Question(ABC, Generic[Result]):
 
 
 def answer(question: Question[Result], now: Mode, environment: Environment) -> Result:
-    """Returns the stored winner, or else the result of a search. Raises only the errors in ``question.raised``, and what
-    the program's own search raises."""
+    """Returns the stored winner, or else the result of a search. Raises only the errors in ``question.raised``, and
+    what the program's own search raises."""
     try:
         problem = question.problem(environment)
         winner = environment.winners.get(problem.key)
