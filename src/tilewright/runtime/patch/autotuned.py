@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from triton import __version__ as VERSION
 
 from tilewright.errors import RequestError
-from tilewright.languages.triton.kernels import heuristics_of, is_triton, jit_function
+from tilewright.languages.triton.kernels import heuristics_of, is_triton, jit_function, without_descriptor
 from tilewright.languages.triton.versions import untested
 from tilewright.records import Json
 from tilewright.runtime.environment import Environment
@@ -177,10 +177,11 @@ class AutotuneQuestion(Question[Timings | None]):
     def _key(self) -> dict[str, Json]:
         named = {**dict(zip(self.autotuner.arg_names, self.args, strict=False)), **self.keywords}
         given = {name: value for name, value in named.items() if name in self.autotuner.arg_names}
+        tensors = {name: without_descriptor(value) for name, value in given.items()}
         constants = [each.name for each in jit_function(self.autotuner).params if each.is_constexpr]
         return {
             "key": {name: _part(given[name]) for name in self.autotuner.keys if name in given},
-            "dtypes": {name: str(value.dtype) for name, value in given.items() if hasattr(value, "dtype")},
+            "dtypes": {name: str(value.dtype) for name, value in tensors.items() if hasattr(value, "dtype")},
             "constants": {name: _part(given[name]) for name in constants if name in given},
             "options": {name: _part(value) for name, value in named.items() if name not in (*given, "grid", "warmup")},
             "reset_to_zero": list(self.autotuner.reset_to_zero),
@@ -188,8 +189,13 @@ class AutotuneQuestion(Question[Timings | None]):
 
 
 def _part(value: Any) -> Json:
-    """Returns a value of Triton's key as data. Floats count by value, because they count in Triton's key."""
-    return value if isinstance(value, float) and math.isfinite(value) else flag_part(value)
+    """Returns a value of Triton's key as data. A float counts by value, as in Triton's key, and a function by its
+    source."""
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    if is_triton(value):
+        return source_of(value)
+    return repr(value) if isinstance(value, float) else flag_part(value)
 
 
 def _current_device() -> int:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import RequestError, in_one_line
-from tilewright.languages.triton.kernels import heuristics_of, jit_function
+from tilewright.languages.triton.kernels import heuristics_of, jit_function, without_descriptor
 from tilewright.languages.triton.live import LIVE
 from tilewright.records import Failed
 from tilewright.runtime.arrays import CallValue, is_array
-from tilewright.runtime.search.scratch import arrays_of, have_overlaps, keeping
+from tilewright.runtime.search.scratch import NoRoom, arrays_of, have_overlaps, keeping
 from tilewright.runtime.search.trials import FailedTrial, SpecifiedTrial, Trial, array_spec, label
 from tilewright.task.task import Launch
 from tilewright.task.tensors import Descriptor
@@ -44,16 +45,19 @@ class AutotunedCall:
         return {**dict(zip(self.autotuner.arg_names, self.args, strict=False)), **self.keywords}
 
     def trials(self, configs: Sequence[Config]) -> list[Trial | FailedTrial]:
-        """Returns a trial for each configuration. Hooks run once each, because they may change the arguments; the
-        arrays then get their contents back. Raises NoRoom if a copy of them does not fit into memory."""
-        with keeping(list(self.arrays().values()) if any(map(self.has_hook, configs)) else []):
+        """Returns a trial for each configuration. Hooks run once each, because they may change the arguments. The
+        arrays then get their contents back, unless a copy of them does not fit into memory."""
+        with ExitStack() as stack:
+            if any(map(self.has_hook, configs)):
+                with suppress(NoRoom):
+                    stack.enter_context(keeping(list(self.arrays().values())))
             return [self._trial(config) for config in configs]
 
     def has_hook(self, config: Config) -> bool:
         return config.pre_hook is not None or bool(self.autotuner.user_defined_pre_hook)
 
     def arrays(self) -> dict[str, Any]:
-        named = {name: _without_descriptor(value) for name, value in self.given.items()}
+        named = {name: without_descriptor(value) for name, value in self.given.items()}
         return {name: value for name, value in named.items() if is_array(value)}
 
     def _trial(self, config: Config) -> Trial | FailedTrial:
@@ -128,7 +132,7 @@ def _made(call: AutotunedCall, config: Config) -> TritonTrial:
     names = tuple(parameter.name for parameter in function.params)
     grid = given["grid"](dict(zip(names, values, strict=True))) if callable(given["grid"]) else given["grid"]
     options = {name: value for name, value in given.items() if name not in (*names, *PASSED_BY_TRITON)}
-    arguments = tuple(map(_without_descriptor, values))
+    arguments = tuple(map(without_descriptor, values))
     return TritonTrial(
         config, label(config.all_kwargs()), function, tuple(map(operator.index, grid)), lambda: arguments, options,
         call, names, tuple(_spec(value, name) for name, value in zip(names, values, strict=True)), frozenset(hooked),
@@ -143,13 +147,8 @@ def _version(array: Any) -> object:
         return object()
 
 
-def _without_descriptor(value: Any) -> Any:
-    """Returns the tensor of a tensor descriptor; any other argument unchanged."""
-    return value.base if type(value).__name__ == "TensorDescriptor" else value
-
-
 def _spec(value: Any, name: str) -> Any:
-    if type(value).__name__ == "TensorDescriptor":
+    if without_descriptor(value) is not value:
         if getattr(value, "round_f32_to_tf32", False):
             raise RequestError(f"the tensor descriptor '{name}' rounds to TF32, which is not supported")
         shape, strides = tuple(map(int, value.shape)), tuple(map(int, value.strides))
