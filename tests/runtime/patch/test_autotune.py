@@ -136,7 +136,7 @@ def test_another_process_looks_the_winner_up(world: World) -> None:
 
 def test_a_tie_is_the_first_configuration(world: World) -> None:
     """Triton takes the smallest time it is told, so a tied one must not be told faster."""
-    world.device.us = {"BLOCK=64 num_warps=2": 10.0, "": 9.95}
+    world.device.us = {"BLOCK=64 num_warps=2": 10.0, "": 9.98}
     kernel = autotuned(kernels.doubled)
     assert run(kernel) is CONFIGS[0]
     first, *others = kernel.configs_timings.values()
