@@ -129,7 +129,7 @@ def persistent_matmul() -> Call:
 @triton.autotune(
     configs=[
         triton.Config({"BK": k, "BV": v}, num_warps=warps, num_stages=stages)
-        for k, v, warps, stages in product((64, 128), (64, 128), (4, 8), (2, 3, 4))
+        for k, v, warps, stages in product((64, 128), (64, 128), (4, 8), (2, 3))
     ],
     key=["H", "K", "V", "BT"],
 )
@@ -180,7 +180,7 @@ def chunk_output() -> Call:
 
 
 @triton.autotune(
-    configs=[triton.Config({"BT": rows}, num_warps=warps) for rows, warps in product((8, 16, 32, 64, 128), WARPS)],
+    configs=[triton.Config({"BT": rows}, num_warps=warps) for rows, warps in product((8, 16, 32, 64), WARPS)],
     key=["D"],
 )
 @triton.jit

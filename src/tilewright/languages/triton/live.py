@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tilewright.languages.triton.private import CacheEntry
 
 
+MOST_SECONDS = 120.0
+"""Processor time of one compilation. Triton has no limit, and a program may rely on a configuration that takes long."""
+
+
 class LiveTriton(Triton):
     """Implements `languages.base.Language` for a program that launches through Triton."""
 
@@ -48,7 +52,7 @@ class LiveTriton(Triton):
         return replace(lowered, cache_key=entry.hash)
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        return self.found(lowered) or ptx.assembled(lowered, seconds, keep=True)
+        return self.found(lowered) or ptx.assembled(lowered, max(seconds, MOST_SECONDS), keep=True)
 
     def remember(self, built: Sequence[Built]) -> int:
         new = [each for each in built if each.cache_key in self._entries and each.files]
