@@ -28,6 +28,7 @@ class CpuDriver:
 
     def __init__(self, does: dict[str, Does]) -> None:
         self.does, self.launches, self.benched = does, list[dict[str, Any]](), 0
+        self.target = GPUTarget("cuda", 90, 32)
         self.utils = SimpleNamespace(
             load_binary=lambda name, kernel, shared, device: (object(), 0, 32, 0, 1024),
             unload_module=lambda module: None,
@@ -41,7 +42,7 @@ class CpuDriver:
         return 0
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
+        return self.target
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
         names = source.fn.arg_names

@@ -340,6 +340,14 @@ def test_what_it_does_not_know_triton_does(world: World, case: str, monkeypatch:
     assert {"post_hook": "has a post_hook of its own", "version": "3.10.0 is newer than the tested"}[case] in line
 
 
+def test_another_makers_gpu(world: World) -> None:
+    run(autotuned(kernels.doubled))  # Triton keeps the compiler of the first launch
+    Winners(world.path).remove([winner.key for winner in Winners(world.path).all()])
+    world.driver.target = triton.backends.compiler.GPUTarget("hip", "gfx942", 64)
+    kernel = autotuned(kernels.doubled)
+    assert "driver here is for hip" in own_search(world, kernel, lambda: run(kernel))
+
+
 def test_other_methods_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def _bench(self: Any, *args: Any, config: Any, budget: float, **meta: Any) -> None:
         raise AssertionError

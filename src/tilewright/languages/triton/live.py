@@ -7,10 +7,10 @@ at the launch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilewright.errors import MachineError
 from tilewright.hardware.architectures import architecture
 from tilewright.languages.base import Hints, Lowered
 from tilewright.languages.triton import ptx
@@ -35,14 +35,16 @@ class LiveTriton(Triton):
         self._entries: dict[str, CacheEntry] = {}
 
     def begin(self) -> None:
-        """Starts what takes long: the compiler's process, and the hash of Triton's own files. Returns at once."""
-        private_parts().begin_hashing()
+        """Starts what takes long: the compiler's process, and the hash of Triton's own files. Returns at once. Raises
+        MachineError if Triton launches on other GPUs than NVIDIA's, RuntimeError without a GPU."""
+        private = private_parts()
+        private.begin_hashing()
         ptx.begin()
+        if (backend := private.driver_backend()) != "cuda":  # this makes the driver, which takes long in Triton 3.6
+            raise MachineError(f"Triton's driver here is for {backend}, not for NVIDIA's GPUs")
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         private = private_parts()
-        with suppress(RuntimeError):  # without a GPU there is no driver, and the code generator does without it
-            private.activate_driver()
         made = ttir_of(launch, hints, config, arch)
         lowered = made if isinstance(made, Failed) else ptx.lowered(made, config, arch)
         if isinstance(made, Failed) or isinstance(lowered, Failed):

@@ -99,9 +99,10 @@ def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> Non
             )
 
 
-def activate_driver() -> None:
-    """Makes Triton choose its driver, if it has not. Raises RuntimeError without a GPU."""
-    driver.active  # noqa: B018  (a property that makes the driver)
+def driver_backend() -> str:
+    """Returns the backend of Triton's driver, such as ``cuda``. Makes Triton choose the driver, if it has not. Raises
+    RuntimeError without a GPU."""
+    return str(driver.active.get_current_target().backend)
 
 
 def keep_torch_out() -> None:
