@@ -91,7 +91,8 @@ def _row(index: int, ready: Ready) -> ScreenRow | None:
 
 def _by_stack(ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
     stack = {index: each.code.stack_bytes for index, each in ready.items()}
-    least, most = min(stack.values()), most_stack(stack.values())
+    least, raced = min(stack.values()), max(each.trial.raced_stack for each in ready.values())
+    most = max(raced, most_stack(stack.values()))
     order = sorted((index for index in stack if stack[index] <= most or index == baseline), key=lambda i: (stack[i], i))
     reason = "spills: {:,} B of stack a thread, where the least is {:,} B"
     return order, {index: reason.format(stack[index], least) for index in stack if index not in order}

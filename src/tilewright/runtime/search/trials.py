@@ -41,6 +41,8 @@ class Trial(ABC):
 
     is_predicted: ClassVar[bool] = True
     """Whether the time of a launch can be predicted, because its work can be counted in its Tile IR."""
+    raced_stack: ClassVar[int] = 0
+    """Bytes of stack per thread up to which a trial is raced, also if it is more than `screen.most_stack`."""
 
     @property
     def changed_before(self) -> frozenset[str]:
