@@ -180,8 +180,7 @@ def chunk_output() -> Call:
 
 
 @triton.autotune(
-    configs=[triton.Config({"BT": rows}, num_warps=warps) for rows, warps in product((8, 16, 32, 64), WARPS)],
-    key=["D"],
+    configs=[triton.Config({"BT": rows}, num_warps=warps) for rows, warps in product((8, 16, 32, 64), WARPS)], key=["D"]
 )
 @triton.jit
 def norm_kernel(x, y, eps, T, D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr):
