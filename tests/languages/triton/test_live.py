@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,25 @@ def test_an_entry_is_stored_once_and_found(cache: Path, monkeypatch: pytest.Monk
         assert LIVE.found(made) is None
     next(cache.glob("*/*.cubin")).unlink()
     assert LIVE.found(made) is None, "an entry with a missing file is none"
+
+
+def test_the_entry_is_the_one_that_triton_writes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same key, the same files but Triton's first IR, the same metadata and cubin."""
+    torch = pytest.importorskip("torch")
+    from tests.runtime.triton_on_cpu import on_cpu
+
+    x, y = torch.zeros(1024), torch.zeros(1024)
+    with on_cpu({}):
+        kernels.copied.warmup(x, y, 1000, 256, num_warps=2, grid=(4,))
+    (theirs,) = [folder for folder in cache.iterdir() if list(folder.glob("*.cubin"))]
+    expected = {file.name: file.read_bytes() for file in theirs.iterdir() if file.suffix != ".source"}
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache / "ours"))
+    made = lowered(launch_of(kernels.copied, X, Y, 1000, 256), num_warps=2)
+    built = LIVE.assemble(made, 10)
+    assert isinstance(built, Built) and LIVE.remember([replace(built, cache_key=made.cache_key)]) == 1
+    ours = {file.name: file.read_bytes() for file in (cache / "ours" / theirs.name).iterdir()}
+    assert ours.keys() == expected.keys() and ours["copied.cubin"] == expected["copied.cubin"]
+    assert json.loads(ours["copied.json"]) == json.loads(expected["copied.json"])
 
 
 def test_the_options_of_a_launch_are_in_the_key() -> None:
