@@ -11,8 +11,8 @@ Each phase is a fresh Python process that calls the kernels of bench/triton_auto
 A first call is timed from the call to the end of its work on the GPU; torch and the GPU's context are there before. The
 seconds of the whole process, from its start to the end of the last first call, are recorded too. Then unpatched and
 second take turns: the time of a call once it is tuned, with a cold L2. Last their outputs are compared, by the rules
-with which a search compares configurations. Everything ends after about --seconds. Prints the record as one line of
-JSON, then a table.
+with which a search compares configurations. Everything ends after about --seconds. Prints the result as one line of
+JSON, then a table; --out gets every sample and the outcome of every configuration.
 """
 
 from __future__ import annotations
@@ -171,6 +171,17 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def result(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary, and what it needs to be understood."""
+    picks = {phase: {name: call.get("pick") for name, call in found["calls"].items()}
+             for phase, found in record["phases"].items()}  # fmt: skip
+    return {
+        "gpu": record["machine"]["gpu"], "date": record["date"], "about": record["phases"]["unpatched"]["about"],
+        "seconds": record["seconds"], "summary": record["summary"], "picks": picks,
+        "search_seconds": {kernel: found["seconds"] for kernel, found in record.get("searches", {}).items()},
+    }  # fmt: skip
+
+
 def table(record: Mapping[str, Any]) -> str:
     """First calls in s by phase, and the tuned call against the unpatched one's."""
     lines = [
@@ -210,7 +221,7 @@ def main() -> None:
     record["seconds"] = time.perf_counter() - started
     record["summary"] = summary(record)
     write(given.out, record)
-    print(json.dumps(record))
+    print(json.dumps(result(record)))
     print(table(record))
 
 

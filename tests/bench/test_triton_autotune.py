@@ -38,6 +38,9 @@ def test_the_summary_and_the_table(bench: Any) -> None:
     assert found["whole_first_speedup"] == pytest.approx(2.5) and found["whole_second_speedup"] == pytest.approx(5)
     assert found["slower"] == ["head_norm"] and found["worst_steady_speedup"] == pytest.approx(50 / 51)
     assert found["outputs_equal"] == ["matmul"]
+    record |= {"machine": {"gpu": "NVIDIA H200"}, "date": "2026-11-24", "seconds": 100.0}
+    shown = bench.result({**record, "searches": {"product_kernel": {"seconds": {"race": 0.5}, "outcomes": []}}})
+    assert shown["gpu"] == "NVIDIA H200" and shown["search_seconds"] == {"product_kernel": {"race": 0.5}}
     lines = bench.table(record).splitlines()
     assert lines[1].split() == ["matmul", "16", "29.00", "5.00", "0.50", "1.010x", "equal"]
     assert lines[2].split()[-2:] == ["NOT", "EQUAL"] and "second_process_speedup: 20" in lines
