@@ -20,7 +20,7 @@ TILEGYM := 1.5.1
 TRITON := triton>=3.6,<3.10
 # The versions of `make test-versions`: the oldest supported Triton, and a CUDA toolkit newer than cuda-tile's own.
 OTHERS := triton==3.6.0 nvidia-cuda-tileiras==13.5.37 nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37
-VERSIONS_TESTS := tests/languages tests/compile
+VERSIONS_TESTS := tests/languages tests/compile tests/runtime/patch
 SOURCES := src tests examples bench
 
 ifdef TILEWRIGHT_PYTHON

@@ -16,20 +16,17 @@ are compared. A phase that fails or takes too long is recorded as such, and the 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import select
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))
+
+from program_process import CALL_SECONDS, SWITCHES, MeasuredCalls, Process, over, ratio, said, serve, totalled
 
 SEED, EPSILON = 3, 1e-5
 PHASES: Mapping[str, tuple[str, ...]] = {
@@ -41,14 +38,10 @@ PHASES: Mapping[str, tuple[str, ...]] = {
 """Of each phase the words of Tilewright's command before the program."""
 SAME_CACHES_AS = {"second": "patched"}
 WIDENED = ("fmha",)
-ROUNDS, TURNS = 10, 10
-"""Samples in a turn, and turns of each process."""
-FLUSHED = 16
-"""Times the L2 that is written before a sample: 0.2 ms, so that a slow host too has launched before the GPU waits."""
-START_SECONDS, CALL_SECONDS, ANSWER_SECONDS = 90.0, 120.0, 30.0
-"""Of one process: until torch and TileGym are there; for one first call; for anything else."""
+TURNS = 10
+"""Turns of each process."""
 CACHES = ("CUDA_TILE_CACHE_DIR", "TILEWRIGHT_TUNED", "TILEWRIGHT_HOME")
-UNSET = ("TILEWRIGHT_PATCH", "TILEWRIGHT_WIDEN", "TILEWRIGHT_TUNING", "DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE")
+UNSET = SWITCHES
 
 
 # The program: what a user of TileGym runs ---------------------------------------------------------
@@ -90,25 +83,19 @@ OPERATIONS: Mapping[str, Callable[[Any, Any], Callable[[], Any]]] = {
 }
 
 
-class Program:
+class Program(MeasuredCalls):
     """One process: an object whose methods answer the requests."""
 
     def __init__(self, names: Sequence[str]) -> None:
         import tilegym
         import torch
 
-        self.torch = torch
-        self.calls = {name: self._prepared(name, tilegym.ops) for name in names}
-        l2 = torch.cuda.get_device_properties(0).L2_cache_size
-        self.flush = torch.empty(FLUSHED * l2, dtype=torch.uint8, device="cuda")
-        warm = _random(torch, 1024, 1024)
-        (warm @ warm).sum().item()
-        torch.cuda.synchronize()
-        self.version = tilegym.__version__
+        def prepared(name: str) -> Callable[[], Any]:
+            torch.manual_seed(SEED)  # the same inputs, whatever else this process calls
+            return OPERATIONS[name](torch, tilegym.ops)
 
-    def _prepared(self, name: str, ops: Any) -> Callable[[], Any]:
-        self.torch.manual_seed(SEED)  # the same inputs, whatever else this process calls
-        return OPERATIONS[name](self.torch, ops)
+        super().__init__({name: prepared(name) for name in names})
+        self.version = tilegym.__version__
 
     def about(self) -> dict[str, Any]:
         import cuda.tile as ct
@@ -117,38 +104,7 @@ class Program:
         return {"tilegym": self.version, "torch": self.torch.__version__, "patched": patched}
 
     def first_call(self, name: str) -> dict[str, Any]:
-        started = time.perf_counter()
-        self.calls[name]()
-        self.torch.cuda.synchronize()
-        return {"seconds": time.perf_counter() - started, "picks": _picks()}
-
-    def measure(self, name: str) -> dict[str, Any]:
-        events = [[self.torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(ROUNDS)]
-        for before, after in events:
-            self.flush.zero_()
-            before.record()
-            self.calls[name]()
-            after.record()
-        self.torch.cuda.synchronize()
-        return {"us": statistics.median(before.elapsed_time(after) * 1e3 for before, after in events)}
-
-    def save(self, name: str, file: str) -> dict[str, Any]:
-        self.torch.save(self._result(name), file)
-        return {}
-
-    def compare(self, name: str, file: str) -> dict[str, Any]:
-        """This process's result against a saved one: the largest difference over the root mean square."""
-        same, worst = True, 0.0
-        for one, other in zip(self._result(name), self.torch.load(file, map_location="cuda"), strict=True):
-            same = same and bool(self.torch.equal(one, other))
-            scale = other.float().square().mean().sqrt().clamp(min=1e-30)
-            worst = max(worst, float(((one.float() - other.float()).abs().max() / scale).item()))
-        return {"same_bits": same, "largest_difference": worst}
-
-    def _result(self, name: str) -> list[Any]:
-        result = self.calls[name]()
-        parts = result if isinstance(result, (tuple, list)) else (result,)
-        return [one for one in parts if hasattr(one, "data_ptr")]
+        return {**super().first_call(name), "picks": _picks()}
 
 
 def _picks() -> list[dict[str, Any]]:
@@ -161,60 +117,7 @@ def _picks() -> list[dict[str, Any]]:
     return [one for place, one in enumerate(picks) if one not in picks[:place]]
 
 
-def program(names: Sequence[str]) -> None:
-    from tilewright.worker.messages import private_stdout
-
-    channel = private_stdout()
-    serving = Program(names)
-    for request in (json.loads(line) for line in sys.stdin):
-        try:
-            answer = getattr(serving, request.pop("do"))(**request)
-        except Exception as error:
-            answer = {"failed": f"{type(error).__name__}: {str(error)[:400]}"}
-        channel.write(json.dumps(answer) + "\n")
-        channel.flush()
-
-
 # The benchmark ------------------------------------------------------------------------------------
-
-
-class Process:
-    """A running program, as a context manager. Every answer is a dictionary; ``failed`` says what went wrong."""
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], stderr: Path) -> None:
-        self.stderr = stderr
-        self.first_wait = START_SECONDS
-        with stderr.open("w") as file:
-            self.process = subprocess.Popen(
-                command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
-            )
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def ask(self, seconds: float = ANSWER_SECONDS, **request: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        seconds, self.first_wait = seconds + self.first_wait, 0.0
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return self._lost("its process has ended")
-        if not select.select([self.process.stdout], [], [], seconds)[0]:
-            self.process.kill()
-            return self._lost(f"no answer in {seconds:.0f} s")
-        line = self.process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else self._lost("its process has ended")
-        return answer
-
-    def _lost(self, why: str) -> dict[str, Any]:
-        return {"failed": f"{why}: {self.stderr.read_text()[-400:].strip()}"}
 
 
 def environment_of(phase: str, caches: Path) -> dict[str, str]:
@@ -236,13 +139,9 @@ def first_calls(process: Process, names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"about": process.ask(do="about"), "calls": {}}
     for name in names:
         found["calls"][name] = process.ask(CALL_SECONDS, do="first_call", name=name)
-        print(f"  {name}: {_said(found['calls'][name])}", flush=True)
+        print(f"  {name}: {said(found['calls'][name])}", flush=True)
     found["stderr"] = process.stderr.read_text()[-2000:]
     return found
-
-
-def _said(answer: Mapping[str, Any]) -> str:
-    return str(answer.get("failed") or f"{answer['seconds']:.2f} s")
 
 
 def stages(store: str) -> dict[str, Mapping[str, float]]:
@@ -306,14 +205,14 @@ def measured(names: Sequence[str], folder: Path) -> dict[str, Any]:
 def summary(record: Mapping[str, Any]) -> dict[str, Any]:
     """What the requirement asks for; None where a phase did not give it."""
     names = record["operations"]
-    total = {phase: _total(found, names) for phase, found in record["phases"].items()}
-    ratios = {name: _ratio(turns, "second") for name, turns in record.get("steady_us", {}).items()}
-    widened = {name: _ratio(record.get("steady_us", {}).get(name, {}), "widened") for name in WIDENED}
+    total = {phase: totalled(found["calls"], names) for phase, found in record["phases"].items()}
+    ratios = {name: ratio(turns, "second") for name, turns in record.get("steady_us", {}).items()}
+    widened = {name: ratio(record.get("steady_us", {}).get(name, {}), "widened") for name in WIDENED}
     known = [ratio for ratio in ratios.values() if ratio is not None]
     return {
         "first_calls_s": total,
-        "first_process_speedup": _over(total.get("unpatched"), total.get("patched")),
-        "second_process_speedup": _over(total.get("unpatched"), total.get("second")),
+        "first_process_speedup": over(total.get("unpatched"), total.get("patched")),
+        "second_process_speedup": over(total.get("unpatched"), total.get("second")),
         "steady_speedup": ratios,
         "worst_steady_speedup": min(known, default=None),
         "widened_speedup": widened,
@@ -324,22 +223,6 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _total(phase: Mapping[str, Any], names: Sequence[str]) -> float | None:
-    seconds = [phase["calls"].get(name, {}).get("seconds") for name in names]
-    return None if None in seconds else sum(seconds)
-
-
-def _ratio(turns: Mapping[str, Sequence[float | None]], phase: str) -> float | None:
-    """Median over the turns of unpatched / phase: drift common to a turn cancels."""
-    before, after = turns.get("unpatched", ()), turns.get(phase, ())
-    pairs = [(x, y) for x, y in zip(before, after, strict=False) if x and y]
-    return statistics.median(x / y for x, y in pairs) if pairs else None
-
-
-def _over(before: float | None, after: float | None) -> float | None:
-    return before / after if before and after else None
-
-
 def table(record: Mapping[str, Any]) -> str:
     """First calls in s by phase, then the tuned call of each against the unpatched one."""
     phases = list(record["phases"])
@@ -348,7 +231,7 @@ def table(record: Mapping[str, Any]) -> str:
         cells = [record["phases"][phase]["calls"].get(name, {}).get("seconds") for phase in phases]
         shown = "".join(f"{'-' if cell is None else f'{cell:.2f}':>11}" for cell in cells)
         turns = record.get("steady_us", {}).get(name, {})
-        ratios = [(phase, _ratio(turns, phase)) for phase in turns if phase != "unpatched"]
+        ratios = [(phase, ratio(turns, phase)) for phase in turns if phase != "unpatched"]
         lines.append(f"{name:<16}{shown}   " + ", ".join(f"{phase} {r:.3f}x" for phase, r in ratios if r))
     found = record["summary"]
     for what in ("first_process_speedup", "second_process_speedup", "worst_steady_speedup"):
@@ -363,7 +246,7 @@ def main() -> None:
     parser.add_argument("--program", nargs="+", choices=OPERATIONS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.program:
-        program(given.program)
+        serve(lambda: Program(given.program))
         return
     from common import made_here, need_gpu, write
 

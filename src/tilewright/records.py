@@ -152,6 +152,8 @@ class Built:
     facts: LaunchFacts = LaunchFacts()
     processor_seconds: float = 0.0
     """Processor time of the compiler; 0 if the cubin was not compiled here."""
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """All files of the compiler by their ending, such as ``ptx``, if the language's own disk cache keeps them."""
 
 
 @dataclass(frozen=True)

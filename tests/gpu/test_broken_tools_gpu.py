@@ -10,8 +10,8 @@ from tests.runtime.caller_kernels import scale, torch
 from tests.tools.test_broken_tools import FAULTS, OPS, broken, says
 
 from tilewright.languages.cutile.toolchain import find_tileiras
+from tilewright.runtime.search.cutile_trials import trials
 from tilewright.runtime.search.searching import search
-from tilewright.runtime.search.trials import trials
 from tilewright.runtime.store import warn_once
 from tilewright.tileir.read import reader
 from tilewright.verify import sanitizer_tool

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.runtime.caller_kernels import double_in_place, doubled, scale, torch
 
+from tilewright.runtime.search.cutile_trials import trials
 from tilewright.runtime.search.searching import SearchResult, search
-from tilewright.runtime.search.trials import trials
 from tilewright.task.loading import load_task
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -15,9 +15,10 @@ import pytest
 
 from tilewright.hardware.architectures import board
 from tilewright.race.rules import Policy
+from tilewright.runtime.search.cutile_trials import trials
 from tilewright.runtime.search.device import Shot
 from tilewright.runtime.search.searching import SearchResult, search
-from tilewright.runtime.search.trials import Trial, trials
+from tilewright.runtime.search.trials import Trial
 
 torch = pytest.importorskip("torch")
 

@@ -1,4 +1,4 @@
-"""`tilewright run`: starts a program in which Tilewright replaces the configuration search of cuda-tile."""
+"""`tilewright run`: starts a program in which Tilewright replaces the searches of cuda-tile and of Triton."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SETTINGS = {"allow_interspersed_args": False}
 Command = Annotated[
     list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without Tilewright.")
 ]
-Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of the given configurations.")]
-_MODE = "now: search; stored: only look up; off: cuda-tile's own search.  [default: now]"
+Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of cuTile configurations.")]
+_MODE = "now: search; stored: only look up; off: the program's own search.  [default: now]"
 HowMuch = Annotated[Literal["now", "stored", "off"] | None, one_of("--mode", "now", "stored", "off", help=_MODE)]
 ShowIt = Annotated[bool, typer.Option("--json", help="Print what would be started, and start nothing.")]
 
 
 def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: ShowIt = False) -> None:
-    """Runs a program with `cuda.tile.tune.exhaustive_search` replaced, and stores the winners.
+    """Runs a program with the searches of `exhaustive_search` and `triton.autotune` replaced, and stores the winners.
 
-    Changes no file of the program or of cuda-tile. Works also in workers and ranks that the program starts. The
-    program replaces this process, so output, exit code and signals are the program's own.
+    Changes no file of the program, of cuda-tile or of Triton. Works also in workers and ranks that the program starts.
+    The program replaces this process, so output, exit code and signals are the program's own.
 
     Example: `tilewright run -- python train.py --steps 100`
     """

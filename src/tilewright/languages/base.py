@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tilewright.errors import MachineError
@@ -52,6 +52,8 @@ class Lowered:
     parameters: tuple[str | DescriptorParameter, ...] | None = None
     """The dtype of each parameter of the entry, ``pointer`` for an address. None: the dtypes are read from the Tile
     IR."""
+    cache_key: str | None = field(default=None, compare=False)
+    """Key of the cubin in the language's own disk cache, if the front end knows it before the compilation."""
 
     @property
     def is_tile_ir(self) -> bool:
@@ -158,6 +160,13 @@ class Language(ABC):
     def decorated_hints(self, kernel: Any, arch: str) -> Hints:
         """Returns the compiler hints of the kernel's decorator. Default: none."""
         return {}
+
+    def touched(self, lowered: Lowered, arguments: Sequence[Argument]) -> tuple[frozenset[str], frozenset[str]] | None:
+        """Returns the names of the arrays that code other than Tile IR reads, and of those that it writes.
+
+        arguments: the result of `arguments`. Default: None (unknown).
+        """
+        return None
 
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
         """Returns, for each parameter, whether it is a constant of the compiled code. Default: empty (unknown)."""

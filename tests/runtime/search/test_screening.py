@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cuda.tile as ct
@@ -29,6 +30,7 @@ from tilewright.languages.cutile import private as cutile_private
 from tilewright.machine_code import cubin
 from tilewright.runtime.search import building, screening
 from tilewright.runtime.search.searching import SearchResult
+from tilewright.runtime.search.triton_trials import TritonTrial
 from tilewright.runtime.store import warn_once
 from tilewright.task.loading import load_task
 from tilewright.tileir.run.launching import Launcher, Runnable
@@ -185,3 +187,16 @@ def test_on_recorded_sweeps_the_best_that_are_raced_hold_the_winner(place: int) 
     case = case_of(name, recorded, Work(work.flops, work.bytes, next(iter(work.dtypes), "float32"), work.written))
     assert case.stand_in(case.winner) in case.ranked
     assert case.regret(RACED) <= 1.01, case.line()
+
+
+@pytest.mark.parametrize(("raced", "kept"), [(0, [0, 1]), (TritonTrial.raced_stack, [0, 1, 2, 3])])
+def test_a_language_says_how_much_stack_is_raced(raced: int, kept: list[int]) -> None:
+    """In the recorded races, cuTile kernels with more than 128 bytes are slow, and Triton kernels with 512 or more."""
+    stacks = (0, 128, 136, 511, 512, 4096)
+    ready: Any = {
+        index: SimpleNamespace(code=SimpleNamespace(stack_bytes=stack), trial=SimpleNamespace(raced_stack=raced))
+        for index, stack in enumerate(stacks)
+    }
+    order, out = screening._by_stack(ready, baseline=0)
+    assert order == kept and set(out) == set(range(6)) - set(kept)
+    assert screening._by_stack(ready, baseline=5)[0] == [*kept, 5], "what others are compared with is always raced"

@@ -379,7 +379,7 @@ def test_importing_the_search_is_light() -> None:
 
 def test_the_kernel_that_is_launched_is_one_object_for_equal_hints() -> None:
     """A-47: each new kernel object would run the front end again."""
-    from tilewright.runtime.search.trials import trials
+    from tilewright.runtime.search.cutile_trials import trials
 
     made = trials(space(64, 128), lambda c: 1, scale, lambda c: (), lambda c: {"occupancy": 2})
     assert made[0].kernel is made[1].kernel  # type: ignore[union-attr]

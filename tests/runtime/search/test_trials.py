@@ -10,7 +10,8 @@ import pytest
 from tests.runtime.caller_kernels import scale, torch
 
 from tilewright.errors import RequestError
-from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec, label, trials
+from tilewright.runtime.search.cutile_trials import trials
+from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec, label
 
 
 class Named(NamedTuple):

@@ -18,6 +18,9 @@ WRITES = frozenset(
         "tt.atomic_cas",
     }
 )
+STORES = frozenset({"tt.store", "tt.descriptor_store", "tt.descriptor_scatter"})
+"""The operations of `WRITES` that do not read."""
+PASS_ON = frozenset({"scf.yield", "scf.condition", "cf.br", "cf.cond_br"})
 Set = int
 """The id of a set of pointers that may point to the same memory."""
 
@@ -52,6 +55,25 @@ class Aliases:
         for access in (inner for op in ops for inner in op.walk() if inner.name in READS | WRITES):
             found[self.of(access)] = found.get(self.of(access), False) or access.name in WRITES
         return found
+
+    def touched(self, function: TtirOp) -> tuple[frozenset[int], frozenset[int]]:
+        """Returns the positions of the parameters whose arrays the kernel reads, and of those that it writes.
+
+        An operation that is not known to only pass an address on may do both.
+        """
+        read, written = set[object](), set[object]()
+        for op in function.walk():
+            addresses = [value for value in op.operands if _points(value)]
+            passes_on = op.regions or op.name in PASS_ON or any(map(_points, op.results))
+            if op.name in READS | WRITES or not passes_on:
+                roots = set(map(self._root, addresses))
+                read |= roots if op.name not in STORES else set()
+                written |= roots if op.name not in READS else set()
+        parameters = list(enumerate(map(self._root, function.regions[0][0].arguments)))
+        return (
+            frozenset(at for at, root in parameters if root in read),
+            frozenset(at for at, root in parameters if root in written),
+        )
 
     def _flows(self, op: TtirOp) -> Iterator[tuple[object, object]]:
         """Yields pairs of values that belong to the same set.

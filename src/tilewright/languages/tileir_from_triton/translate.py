@@ -24,6 +24,7 @@ from tilewright.languages.tileir_from_triton.axes import Axes
 from tilewright.languages.tileir_from_triton.generic import generic_text
 from tilewright.languages.tileir_from_triton.reader import read_ttir
 from tilewright.languages.tileir_from_triton.tokens import MemoryTokens
+from tilewright.languages.tileir_from_triton.touched import kernels_of
 from tilewright.languages.tileir_from_triton.translation import HANDLERS, Translation
 from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import VERSIONS, Handle, Writer
@@ -105,8 +106,7 @@ def newest_version(compiler: tuple[int, int]) -> tuple[int, int]:
 
 def entry_of(module: TtirOp) -> TtirOp:
     """Returns the kernel of a module. Raises Untranslated if the kernel calls functions that Triton did not inline."""
-    functions_ = [op for op in module.body().ops if op.name == "tt.func"]
-    public = [op for op in functions_ if op.attributes.get("sym_visibility", "public") == "public"]
+    public = kernels_of(module)
     if len(public) != 1:
         raise Untranslated(f"a module with {len(public)} kernels")
     for op in public[0].walk():

@@ -1,8 +1,8 @@
 """Compiles TTIR to a cubin, in a fork of a process that has imported triton (`tools.resident`).
 
 The process gets text and options, but not the task. This file runs as a script and imports nothing of tilewright. The
-folder of a job contains ``kernel.ttir`` and ``job.json``. The job writes ``kernel.cubin`` and ``metadata.json``, or
-``failed``.
+folder of a job contains ``kernel.ttir`` and ``job.json``. The job writes ``kernel.cubin`` and ``kernel.json``
+(the metadata), or ``failed``. If ``job.json`` says ``keep``, it writes the output of every stage.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def work(folder: str) -> None:
     place = Path(folder)
     job = json.loads((place / "job.json").read_text())
     try:
-        cubin, metadata = compiled(place / "kernel.ttir", job["arch"], job["options"], place / "kernel.ptx")
+        written = STAGES if job["keep"] else ("cubin",)
+        metadata = compiled(place / "kernel.ttir", job["arch"], job["options"], written)
     except Exception as error:
         (place / "failed").write_text(reason(error))
         raise
-    (place / "kernel.cubin").write_bytes(cubin)
-    (place / "metadata.json").write_text(json.dumps(metadata, default=str))
+    (place / "kernel.json").write_text(json.dumps(metadata, default=str))
 
 
-def compiled(ttir: Path, arch: int, given: dict[str, Any], ptx: Path) -> tuple[bytes, dict[str, Any]]:
-    """Returns the cubin and Triton's metadata. ``given``: all options of the compiler. ``ptx``: the file for the
-    PTX."""
+def compiled(ttir: Path, arch: int, given: dict[str, Any], written: tuple[str, ...]) -> dict[str, Any]:
+    """Writes the outputs of the stages ``written`` beside ``ttir``, and returns Triton's metadata. ``given``: all
+    options of the compiler."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler.compiler import make_backend
@@ -56,9 +56,10 @@ def compiled(ttir: Path, arch: int, given: dict[str, Any], ptx: Path) -> tuple[b
     metadata: dict[str, Any] = dict(options.__dict__)
     for stage in STAGES:
         module = stages[stage](module, metadata)
-        if stage == "ptx":
-            ptx.write_text(module)
-    return module, metadata
+        if stage in written:
+            made = module if isinstance(module, bytes) else str(module).encode()
+            ttir.with_suffix(f".{stage}").write_bytes(made)
+    return metadata
 
 
 def _tuples(value: Any) -> Any:

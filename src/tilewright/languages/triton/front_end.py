@@ -12,7 +12,7 @@ import struct
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -22,6 +22,7 @@ from tilewright.errors import CompilerMissing, TaskError, first_line, in_one_lin
 from tilewright.hardware.architectures import architecture
 from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints
+from tilewright.languages.triton.hints import HINTS
 from tilewright.languages.triton.kernels import OPTIONS, KernelCall, ParameterType, called, jit_function
 from tilewright.languages.triton.versions import NO_BLOCK_POINTERS, PATCH_WITHOUT, failing, untested
 from tilewright.records import Configuration, Failed, Value
@@ -38,6 +39,8 @@ Option: TypeAlias = "Value | tuple[Option, ...]"
 
 LACKING = (ImportError, AttributeError)
 """The errors that triton raises if a private part is missing, because its version is not a tested one."""
+FOREIGN = frozenset(hint.name for hint in HINTS) - frozenset(OPTIONS)
+"""The hints that are no options of Triton's compiler."""
 GENERATED = 256
 """The most entries of the cache of TTIR. An entry belongs to a kernel with its constants."""
 
@@ -71,6 +74,8 @@ class Ttir:
     """The parameters of the entry, in order."""
     options: tuple[tuple[str, Option], ...]
     """All options of Triton's compiler."""
+    bound: BoundCall = field(repr=False, compare=False)
+    """The launch as Triton's binder sees it."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -98,7 +103,7 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
     except Exception as error:  # many kinds of errors: of Triton, or of a hook of the task
         _refuse_untested(error)
         return Failed("front end", _said(error, function))
-    return Ttir(symbol, text, parameters, tuple(vars(bound.options).items()))
+    return Ttir(symbol, text, parameters, tuple(vars(bound.options).items()), bound)
 
 
 def parameters_of(launch: Launch) -> tuple[Parameter, ...]:
@@ -126,7 +131,8 @@ def _refuse_untested(error: Exception) -> None:
 
 
 def _options(hints: Hints) -> dict[str, Value]:
-    return {name: hints[name] for name in OPTIONS if hints.get(name) is not None}
+    """Returns the hints that are options of Triton's compiler. A launch may have options that are no `HINTS`."""
+    return {name: value for name, value in hints.items() if value is not None and name not in FOREIGN}
 
 
 def _parameters(types: Iterable[ParameterType], values: Mapping[str, Any] | Sequence[Any]) -> Iterator[Parameter]:

@@ -66,6 +66,11 @@ def heuristics_of(kernel: Kernel) -> dict[str, Callable[[Given], Any]]:
     return found
 
 
+def without_descriptor(value: Any) -> Any:
+    """Returns the tensor of a tensor descriptor that the host made; any other argument unchanged."""
+    return value.base if _is(value, "triton.tools.tensor_descriptor", "TensorDescriptor") else value
+
+
 def _is(thing: Any, module: str, *names: str) -> bool:
     return any(base.__module__ == module and base.__name__ in names for base in type(thing).__mro__)
 

@@ -3,25 +3,30 @@
 Triton has no public way to compile for an array that does not exist, and no public way to stop after TTIR. So this
 module passes array specifications to Triton's binder, and then runs Triton's code generator for the types that the
 binder found. Both work without torch and without a GPU. `triton.runtime.cache.triton_key`, which hashes 500 MB, is
-never called.
+called only for an entry of Triton's own disk cache.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from threading import RLock
+from pathlib import Path
+from threading import RLock, Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import triton
+from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import BaseBackend, GPUTarget
 from triton.backends.compiler import Language as SourceLanguage
 from triton.compiler.compiler import ASTSource, make_backend
+from triton.runtime.cache import get_cache_key, get_cache_manager, triton_key
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 
 ANY_ARCH = 90
 """The architecture for results that do not depend on the architecture."""
+FILE_NAME = 150
+"""The most characters of a kernel's name that Triton uses for file names in its cache."""
 DESCRIPTOR_ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
 """Whether a descriptor has a field for rounding float32 to TF32. Triton 3.6 has no such field."""
 
@@ -92,6 +99,12 @@ def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> Non
             )
 
 
+def driver_backend() -> str:
+    """Returns the backend of Triton's driver, such as ``cuda``. Makes Triton choose the driver, if it has not. Raises
+    RuntimeError without a GPU."""
+    return str(driver.active.get_current_target().backend)
+
+
 def keep_torch_out() -> None:
     """Prevents the import of torch by the binder of triton 3.6, which takes 1 to 3 s.
 
@@ -130,6 +143,58 @@ def lower(kernel: JITFunction[FunctionType], bound: BoundCall, arch: int) -> tup
         made = source.make_ir(_gpu(arch), options, functions, backend.get_module_map(), context)
         module = stages["ttir"](made, {})
     return module.get_entry_func_name(), str(module), frozenset(read)
+
+
+# Triton's own disk cache --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """The files of one kernel in Triton's disk cache, by their ending. `triton.compile` finds and writes the same
+    entry."""
+
+    hash: str
+    kernel: str
+    about: Mapping[str, Any]
+    """What Triton's metadata has in addition to the output of the stages."""
+
+    @classmethod
+    def of(cls, kernel: JITFunction[FunctionType], bound: BoundCall, arch: int) -> CacheEntry:
+        """Returns the entry of a launch. Waits for `begin_hashing`, which takes 0.3 to 0.7 s once per process."""
+        begin_hashing().join()
+        source = ASTSource(kernel, bound.types, bound.constants, bound.attributes)
+        options = _backend(arch).parse_options({**vars(bound.options), **source.parse_options()})
+        variables = get_cache_invalidating_env_vars()
+        key = get_cache_key(source, _backend(arch), options, env_vars=variables)
+        about = {"target": vars(_gpu(arch)), **variables, "triton_version": triton.__version__}
+        hashed = hashlib.sha256(key.encode()).hexdigest()
+        return cls(hashed, source.name[:FILE_NAME], {"hash": hashed, **about})
+
+    def files(self) -> dict[str, bytes]:
+        """Returns the stored files; {} if there is no whole entry, or if Triton is set to compile always."""
+        if triton.knobs.compilation.always_compile:
+            return {}
+        group = get_cache_manager(self.hash).get_group(f"{self.kernel}.json") or {}
+        return {Path(name).suffix[1:]: Path(path).read_bytes() for name, path in group.items()}
+
+    def store(self, files: Mapping[str, bytes]) -> None:
+        """Stores the outputs of all stages and the metadata (``json``). Raises OSError if that fails."""
+        manager, group, metadata = get_cache_manager(self.hash), {}, f"{self.kernel}.json"
+        about = json.dumps({**json.loads(files["json"]), **self.about}).encode()
+        for ending, content in {**files, "json": about}.items():
+            group[f"{self.kernel}.{ending}"] = manager.put(content, f"{self.kernel}.{ending}")
+        manager.put_group(metadata, group)
+
+
+@cache
+def begin_hashing() -> Thread:
+    """Starts to hash Triton's own files, which is a part of every key in its cache. Triton keeps the result."""
+    hashing = Thread(target=triton_key, daemon=True)
+    hashing.start()
+    return hashing
+
+
+# The code generator -------------------------------------------------------------------------------
 
 
 def _watched(options: CUDAOptions) -> tuple[CUDAOptions, set[str]]:
@@ -191,9 +256,15 @@ _ONE_TARGET = RLock()
 
 @contextmanager
 def _target(arch: int) -> Iterator[None]:
-    """Makes ``sm_<arch>`` triton's current target inside the ``with`` block, and then restores the previous driver."""
+    """Makes ``sm_<arch>`` triton's current target inside the ``with`` block, and then restores the previous driver.
+
+    In a program that uses a GPU of this architecture, the driver stays, because other threads may launch meanwhile.
+    """
     with _ONE_TARGET:
         before = driver._active
+        if before is not None and before.get_current_target() == _gpu(arch):
+            yield
+            return
         driver.set_active(_NoDevice(arch))
         try:
             yield

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,28 +63,16 @@ def _kind(parameter: Parameter) -> str | DescriptorParameter:
     return "pointer" if parameter.type.startswith("*") else TYPES[parameter.type]
 
 
-def assembled(given: Lowered, seconds: float) -> Built | Failed:
-    """Compiles within ``seconds`` of processor time. Returns a crash, a hang or an error as a `Failed` with one
-    line."""
-    made = _compiled(given, seconds)
-    return made if isinstance(made, Failed) else made[0]
+def assembled(given: Lowered, seconds: float, keep: bool = False) -> Built | Failed:
+    """Compiles within ``seconds`` of processor time. Returns a crash, a hang or an error as a `Failed` with one line.
 
-
-@lru_cache(maxsize=16)
-def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
-    """Compiles TTIR, and reads from the PTX where the threads of a block wait for each other."""
-    made = _compiled(given, seconds)
-    if isinstance(made, Failed):
-        return made
-    return WaitsInPtx(made[1], in_cluster=made[0].facts.cluster != 1)
-
-
-def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:
-    """Compiles TTIR. Returns the cubin with its facts, and the PTX."""
+    keep: whether `Built.files` gets the TTIR, the output of every stage, and Triton's metadata as ``json``.
+    """
     with child.workplace() as folder:
         (folder / "kernel.ttir").write_bytes(given.code)
         options = {name: json.loads(str(value)) for name, value in given.options}
-        (folder / "job.json").write_text(json.dumps({"arch": architecture(given.arch).number, "options": options}))
+        job = {"arch": architecture(given.arch).number, "options": options, "keep": keep}
+        (folder / "job.json").write_text(json.dumps(job))
         started = time.perf_counter()
         try:
             done = _process().run(folder, seconds)
@@ -93,9 +83,23 @@ def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:
         elapsed = time.perf_counter() - started
         if done.returncode != 0:
             return _failure(folder, done)
-        metadata = json.loads((folder / "metadata.json").read_text())
-        cubin, text = (folder / "kernel.cubin").read_bytes(), (folder / "kernel.ptx").read_text()
-    return Built(given.configuration, given.arch, cubin, metadata["name"], elapsed, facts=launch_facts(metadata)), text
+        files = {file.suffix[1:]: file.read_bytes() for file in folder.glob("kernel.*")}
+    built = built_of(given, files, elapsed)
+    return built if keep else replace(built, files={})
+
+
+def built_of(given: Lowered, files: Mapping[str, bytes], seconds: float) -> Built:
+    """Returns the cubin and its facts. ``files``: `Built.files`, with at least ``cubin`` and ``json``."""
+    metadata = json.loads(files["json"])
+    facts = launch_facts(metadata)
+    return Built(given.configuration, given.arch, files["cubin"], metadata["name"], seconds, facts=facts, files=files)
+
+
+@lru_cache(maxsize=16)
+def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
+    """Compiles TTIR, and reads from the PTX where the threads of a block wait for each other."""
+    made = assembled(given, seconds, keep=True)
+    return made if isinstance(made, Failed) else WaitsInPtx(made.files["ptx"].decode(), made.facts.cluster != 1)
 
 
 def launch_facts(metadata: dict[str, Any]) -> LaunchFacts:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints, Language, Lowered, Waits
 from tilewright.languages.cutile import LANGUAGE as CUTILE
@@ -22,6 +22,7 @@ from tilewright.languages.triton.kernels import OPTIONS, is_triton, jit_function
 from tilewright.languages.triton.versions import untested
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 
 PTX_SECONDS = 60.0
 """Processor time for a compilation whose PTX a check reads."""
@@ -73,6 +74,16 @@ class Triton(Language):
 
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
         return tuple(parameter.is_constexpr for parameter in jit_function(kernel).params)
+
+    def touched(self, lowered: Lowered, arguments: Sequence[Argument]) -> tuple[frozenset[str], frozenset[str]] | None:
+        from tilewright.languages.tileir_from_triton.touched import touched_parameters
+
+        try:
+            read, written = touched_parameters(lowered.code.decode(), len(arguments))
+        except ToolFailed:
+            return None
+        names = {at: argument.name for at, argument in enumerate(arguments) if isinstance(argument, ArraySpec)}
+        return frozenset(names[at] for at in read & names.keys()), frozenset(names[at] for at in written & names.keys())
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         built = CUTILE.assemble(lowered, seconds) if lowered.is_tile_ir else ptx.assembled(lowered, seconds)

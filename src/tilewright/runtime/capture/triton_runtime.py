@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from threading import get_ident
 from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from triton import __version__ as VERSION
 from triton.runtime.autotuner import Autotuner
@@ -72,20 +72,6 @@ def _as_trial(bench: Callable[P, R]) -> Callable[P, R]:
                 IN_TRIALS.discard(thread)
 
     return run
-
-
-def before_first_launch(act: Callable[[], None]) -> None:
-    """Calls ``act`` once, before the first launch of this process. Later launches do not pass through Tilewright."""
-    run, waiting = JITFunction.run, [act]
-
-    def first(*args: Any, **kwargs: Any) -> CompiledKernel | None:
-        if JITFunction.run is replaced:
-            JITFunction.run = run
-        while waiting:
-            waiting.pop()()
-        return run(*args, **kwargs)
-
-    replaced = JITFunction.run = update_wrapper(first, run)
 
 
 def calling_autotuner(kernel: JITFunction[FunctionType]) -> Autotuner | None:

@@ -1,10 +1,7 @@
-"""Answers a call of the patched `exhaustive_search` with the stored winner, or with the result of a search.
+"""The question of a call of the patched `exhaustive_search` (`answering`).
 
-    mode → problem and key → store → lock → search → keep
-
-The result has cuda-tile's own classes. If Tilewright cannot search here, one warning says so and cuda-tile's own search
-runs. A caller's mistake is a ValueError or a TypeError, as in cuda-tile. A look-up of a stored winner imports neither
-the compiler nor the search.
+The result has cuda-tile's own classes. If Tilewright cannot search here, cuda-tile's own search runs. A caller's
+mistake is a ValueError or a TypeError, as in cuda-tile.
 
 The functions of a search may be closures over anything. So the key has their results instead of their sources: the
 grid, arguments and hints of every candidate, in order. It has neither the contents of arrays nor the values of floats.
@@ -17,22 +14,23 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tilewright.errors import MachineError, RequestError, in_one_line
+from tilewright.errors import RequestError
 from tilewright.records import Json, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
-from tilewright.runtime.key import array_part, digest, flag_part, toolkit
-from tilewright.runtime.modes import OFF, ON, SWITCHES, VARIABLE, Mode, mode
+from tilewright.runtime.key import array_part, flag_part, toolkit
+from tilewright.runtime.modes import OFF, ON, SWITCHES, Mode, mode
+from tilewright.runtime.patch import answering
+from tilewright.runtime.patch.answering import Problem, Question
 from tilewright.runtime.patch.widening import LIMIT, named_values, widened
+from tilewright.runtime.search.cutile_trials import trials
 from tilewright.runtime.search.scratch import DeviceLost
-from tilewright.runtime.search.trials import Config, FailedTrial, Trial, checked_space, label, trials
-from tilewright.runtime.store import evidence
+from tilewright.runtime.search.trials import Config, FailedTrial, Trial, checked_space, label
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner
 from tilewright.source.digest import source_of
@@ -40,6 +38,8 @@ from tilewright.source.launched_hints import launched_hints
 
 if TYPE_CHECKING:
     from cuda.tile.tune import TuningResult
+
+    from tilewright.runtime.search.searching import SearchResult
 
 Item = TypeVar("Item")
 
@@ -84,95 +84,68 @@ def answer(
     space = checked(call.search_space)
     if disabled:
         return first_of(space)
-    environment = Environment()
-    try:
-        hints = {} if call.hints_fn is not None else launched_hints(caller, call.kernel)
-        problem = problem_of(call, space, hints, environment.board)
-        stored = _result(problem, environment.winners.get(problem.key))
-        return _searched(call, problem, now, environment) if stored is None else stored
-    except (EmptySpace, NoSequence, DeviceLost):
-        raise
-    except Exception as error:  # the user's program goes on
-        reason = str(error) if isinstance(error, MachineError) else in_one_line(error)
-        if now is Mode.STORED or environment.capturing(call.stream):  # cuda-tile's own search is not allowed either
-            warn_once(f"cannot look up what is stored ({reason}); the first configuration is used")
-            return first_of(space)
-        warn_once(f"cannot search here ({reason}); cuda-tile's own search does")
-    return call.passed_to(original)  # outside of `except`, so that an error here does not show ours as its cause
+    return answering.answer(ExhaustiveQuestion(call, space, caller, original), now, Environment())
 
 
-def _searched(
-    call: SearchCall[Config], problem: Problem[Config], now: Mode, environment: Environment
-) -> TuningResult[Config]:
-    """Searches and stores the winner, unless no search is allowed here or another process is searching."""
-    capturing = environment.capturing(call.stream)
-    if now is Mode.STORED or capturing:
-        why = "a CUDA graph is being captured" if capturing else f"{VARIABLE}=stored"
-        return _first(problem, f"{why}, and no winner is stored for this search")
-    with environment.search_lock(problem.key, wait=True) as acquired:
-        if (stored := _result(problem, environment.winners.get(problem.key))) is not None:
-            return stored  # another process stored it while this one waited
-        if not acquired:
-            return _first(problem, "another process has been tuning this for long")
+class ExhaustiveQuestion(Question["TuningResult[Config]"], Generic[Config]):
+    """A call of `exhaustive_search`."""
+
+    owner = "cuda-tile"
+    raised = (EmptySpace, NoSequence, DeviceLost)
+
+    def __init__(
+        self, call: SearchCall[Config], space: Sequence[Config], caller: FrameType,
+        original: Callable[..., TuningResult[Config]],
+    ) -> None:  # fmt: skip
+        self.call, self.space, self.caller, self.stream = call, space, caller, call.stream
+        self._original = original
+
+    def problem(self, environment: Environment) -> CallProblem[Config]:
+        hints = {} if self.call.hints_fn is not None else launched_hints(self.caller, self.call.kernel)
+        return problem_of(self.call, self.space, hints, environment.board)
+
+    def searched(self, problem: Problem, environment: Environment) -> SearchResult:
         from tilewright.runtime.search.searching import NothingWorks
 
+        trials, flush_l2 = problem.trials(), self.call.flush_l2
         try:
-            search = environment.search(problem.trials, stream=call.stream, shipped=0, flush_l2=call.flush_l2)
+            return environment.search(trials, stream=self.stream, shipped=0, flush_l2=flush_l2)
         except NothingWorks as nothing:
             raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing
-        if search.outcomes[search.best].us is None:  # nothing fitted into memory: the next call tries again
-            return _first(problem, search.note)
-        launches = None
-        with suppress(Exception):  # if a launch cannot be stored as data, the winner cannot be raced again
-            launches = evidence.launches_of(problem.trials, search)
-        winner = evidence.winner_of(
-            search, key=problem.key, kernel=problem.kernel, parts=problem.parts, labels=problem.labels,
-            config=lambda index: named_values(problem.space[index]), launches=launches, origin="run",
-        )  # fmt: skip
-        result = _result(problem, environment.winners.put(winner)) or _result(problem, winner)
-    if not call.quiet:
+
+    def tell(self, problem: Problem, search: SearchResult, result: TuningResult[Config]) -> None:
+        if self.call.quiet:
+            return
         notes = [str(result), *([f"  {search.note}"] if search.note else [])]
         if isinstance(hints := problem.parts.get("launched_hints"), dict):
             shown = ", ".join(f"{name}={value}" for name, value in hints.items())
             notes.insert(1, f"  timed with {shown}, as the caller launches it")
         print("\n".join(notes), flush=True)
-    return result
 
+    def first(self) -> TuningResult[Config]:
+        return first_of(self.space)
 
-def _first(problem: Problem[Config], why: str) -> TuningResult[Config]:
-    warn_once(
-        f"{why}: {problem.kernel} runs with its first configuration, which is not measured "
-        f"(key {problem.key[:12]}); fix: run the program once with {VARIABLE}=now",
-        about=problem.key,
-    )
-    return first_of(problem.space)
+    def original(self) -> TuningResult[Config]:
+        return self.call.passed_to(self._original)
 
+    def result(self, problem: Problem, winner: Winner) -> TuningResult[Config]:
+        """Returns the winner with what cuda-tile's search reports of every configuration."""
+        from cuda.tile.tune import Measurement, TuningResult
 
-def _result(problem: Problem[Config], winner: Winner | None) -> TuningResult[Config] | None:
-    """Returns the `TuningResult` of a stored winner. Returns None without a winner, or if its labels are not the labels
-    of this space.
-    """
-    from cuda.tile.tune import Measurement, TuningResult
-
-    if winner is None:
-        return None
-    best, labels = winner.index, list(problem.labels)
-    if best is None or not 0 <= best < len(labels) or winner.label != labels[best]:
-        return None
-    if [outcome.get("label") for outcome in winner.outcomes] != labels:
-        return None
-    successes, failures = {}, []
-    for index, (config, outcome) in enumerate(zip(problem.space, winner.outcomes, strict=True)):
-        if outcome["status"] not in ("timed", "duplicate"):
-            failures.append((config, _error(outcome), outcome["reason"]))
-        elif outcome["us"] is not None:
-            successes[index] = Measurement(
-                config=config,
-                mean_us=outcome["us"],
-                num_samples=outcome["samples"],
-                error_margin_us=outcome["error_margin_us"] or 0.0,
-            )
-    return TuningResult(best=successes[best], successes=tuple(successes.values()), failures=tuple(failures))
+        assert isinstance(problem, CallProblem) and winner.index is not None
+        successes, failures = {}, []
+        for index, (config, outcome) in enumerate(zip(problem.space, winner.outcomes, strict=True)):
+            if outcome["status"] not in ("timed", "duplicate"):
+                failures.append((config, _error(outcome), outcome["reason"]))
+            elif outcome["us"] is not None:
+                successes[index] = Measurement(
+                    config=config,
+                    mean_us=outcome["us"],
+                    num_samples=outcome["samples"],
+                    error_margin_us=outcome["error_margin_us"] or 0.0,
+                )
+        best = successes[winner.index]
+        return TuningResult(best=best, successes=tuple(successes.values()), failures=tuple(failures))
 
 
 def first_of(space: Sequence[Config]) -> TuningResult[Config]:
@@ -211,23 +184,19 @@ class SearchCall(Generic[Config]):
 
 
 @dataclass(frozen=True)
-class Problem(Generic[Config]):
-    """The key of one search, and its configurations: first the caller's, then their neighbours if there are any."""
+class CallProblem(Problem, Generic[Config]):
+    """``space``: first the caller's configurations, then their neighbours if there are any."""
 
     space: tuple[Config, ...]
-    trials: tuple[Trial | FailedTrial, ...]
-    labels: tuple[str, ...]
-    parts: Mapping[str, Json]
-    key: str
 
-    @property
-    def kernel(self) -> str:
-        """The name of the first trial's kernel."""
-        kernel = next((trial.kernel for trial in self.trials if isinstance(trial, Trial)), None)
-        if kernel is None:
-            return "a kernel that cannot be launched"
-        function = getattr(kernel, "_pyfunc", kernel)
-        return str(getattr(function, "__qualname__", type(function).__name__))
+
+def kernel_name(trials: Sequence[Trial | FailedTrial]) -> str:
+    """Returns the name of the first trial's kernel."""
+    kernel = next((trial.kernel for trial in trials if isinstance(trial, Trial)), None)
+    if kernel is None:
+        return "a kernel that cannot be launched"
+    function = getattr(kernel, "_pyfunc", kernel)
+    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def checked(space: Sequence[Config]) -> tuple[Config, ...]:
@@ -240,7 +209,7 @@ def checked(space: Sequence[Config]) -> tuple[Config, ...]:
 
 def problem_of(
     call: SearchCall[Config], space: Sequence[Config], hints: Mapping[str, int], board: Callable[[int], str]
-) -> Problem[Config]:
+) -> CallProblem[Config]:
     """Returns the trials and the key of a call. With `TILEWRIGHT_WIDEN`, also tries neighbours, if their work differs
     from that of all earlier trials.
 
@@ -277,7 +246,9 @@ def problem_of(
     }
     if hints:
         parts["launched_hints"] = dict(hints)
-    return Problem(configs, launched, labels, parts, digest(parts))
+    return CallProblem(
+        kernel_name(launched), parts, labels, lambda index: named_values(configs[index]), lambda: launched, configs
+    )
 
 
 @dataclass

@@ -1,16 +1,14 @@
 """Lowers trials in this process, and compiles them in parallel to cubins.
 
-The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. If arrays share memory, cuda-tile gets the
-tensors themselves, because sharing is part of a launch's signature. The cubins go into cuTile's own disk cache, where
-the launches find them. If there are few trials, only the headers of their machine code are read, because starting
-nvdisasm takes longer than launching all trials. If there are more trials than can be raced, the instructions are read
-too, to predict which trials are the fastest.
+The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. The cubins go into the language's own disk
+cache, where the launches find them. If there are few trials, only the headers of their machine code are read, because
+starting nvdisasm takes longer than launching all trials. If there are more trials than can be raced, the instructions
+are read too, to predict which trials are the fastest.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -21,18 +19,13 @@ from typing import TYPE_CHECKING, TypeVar
 from tilewright.compile.compile import BUDGET_SECONDS, effort
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.screen import RACED, same_work
-from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
-from tilewright.languages import language_of
-from tilewright.languages.base import Argument, Language, ListArgument, Lowered
-from tilewright.languages.cutile.private import python_function
+from tilewright.errors import TilewrightError, ToolFailed, in_one_line
+from tilewright.languages.base import Argument, ListArgument, Lowered
 from tilewright.machine_code.cubin import headers, read_all
 from tilewright.progress import timed
-from tilewright.records import Built, Configuration, Failed, MachineCode
-from tilewright.runtime.arrays import CallValue, is_array
-from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_of
-from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
+from tilewright.records import Built, Configuration, Failed, LaunchFacts, MachineCode
+from tilewright.runtime.search.trials import FailedTrial, SpecifiedTrial, Trial
 from tilewright.runtime.store.warn_once import warn_once
-from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
@@ -42,35 +35,6 @@ if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
 
 Aligned = TypeVar("Aligned", bound=Argument)
-
-
-@dataclass(frozen=True)
-class SpecifiedTrial:
-    """A trial whose arguments are specifications. ``names``: the kernel's parameters. ``arrays``: names of arrays.
-    ``own_args``: the caller's arguments if arrays share memory, else None."""
-
-    trial: Trial
-    language: Language
-    launch: Launch
-    names: tuple[str, ...]
-    arrays: frozenset[str]
-    own_args: tuple[CallValue, ...] | None
-
-    def counted(self, lowered: Lowered, seconds: float, blocks: int | None) -> CountedWork | None:
-        """Returns the counted work of a launch on ``blocks`` blocks, or on all blocks; None if counting is
-        impossible."""
-        from tilewright.inspect.work import count_launch
-        from tilewright.tileir.run.launching import Runnable
-
-        module = _module(lowered) if lowered.is_tile_ir else None
-        if module is None:
-            return None
-        flat = (each for arg in self.launch.args for each in (arg if isinstance(arg, list) else [arg]))
-        arrays = {each.name: each for each in flat if isinstance(each, ArraySpec)}
-        runnable = Runnable(self.launch, module, self.language.arguments(self.launch), lowered.code)
-        with suppress(Exception):  # the user's search goes on without a count
-            return count_launch(runnable, arrays, seconds, blocks)
-        return None
 
 
 @dataclass(frozen=True)
@@ -88,7 +52,7 @@ class Ready:
     @cached_property
     def flat(self) -> tuple[Argument, ...]:
         """The arguments of the compiled kernel, without the constants that are in its code."""
-        return self.described.language.arguments(self.described.launch)
+        return self.described.arguments()
 
     @cached_property
     def identity(self) -> Hashable:
@@ -97,9 +61,19 @@ class Ready:
 
     @cached_property
     def touched(self) -> TouchedArrays:
-        """The arrays that the kernel reads and writes; all arrays if its code cannot be read."""
-        entry, every = _entry(self.lowered), self.described.arrays
-        return TouchedArrays(every, every) if entry is None else touched(entry, self.flat)
+        """The arrays that a launch reads and writes; all arrays if the kernel's code cannot be read."""
+        every, before = self.described.arrays, self.trial.changed_before
+        if self.lowered.is_tile_ir:
+            entry = _entry(self.lowered)
+            found = TouchedArrays(every, every) if entry is None else touched(entry, self.flat)
+        else:
+            names = self.described.language.touched(self.lowered, self.flat)
+            found = TouchedArrays(*(names or (every, every)))
+        return TouchedArrays(found.read | before, found.written | before)
+
+    def counted(self, seconds: float, blocks: int | None) -> CountedWork | None:
+        """Returns `SpecifiedTrial.counted`; None if the code cannot be read."""
+        return _counted(self.described, self.lowered, seconds, blocks)
 
 
 class Building:
@@ -115,8 +89,9 @@ class Building:
         self._done: dict[int, Ready | FailedTrial] = {}
         self._described: dict[int, SpecifiedTrial] = {}
         self._lowered: dict[int, Lowered] = {}
-        self.many = len(trials) > RACED + 1
-        """Whether there are more trials than can be raced."""
+        predicted = all(trial.is_predicted for trial in trials if isinstance(trial, Trial))
+        self.many = predicted and len(trials) > RACED + 1
+        """Whether there are more trials than can be raced, so that a prediction chooses."""
         self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read_all if self.many else headers, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
@@ -137,7 +112,7 @@ class Building:
     def counted(self, index: int, seconds: float, blocks: int) -> CountedWork | None:
         """Returns the counted work of a trial before it is compiled; None if counting is impossible."""
         lowered = self._lowered.get(index)
-        return None if lowered is None else self._described[index].counted(lowered, seconds, blocks)
+        return None if lowered is None else _counted(self._described[index], lowered, seconds, blocks)
 
     def get(self, index: int) -> Ready | FailedTrial:
         """Waits for the trial with this index, and returns it."""
@@ -154,25 +129,24 @@ class Building:
         """Lowers all trials and submits them to the compilers: the trial `first`, then the trials that take longest."""
         efforts: dict[int, float] = {}
         for index, trial in enumerate(self._trials):
-            described = trial if isinstance(trial, FailedTrial) else specified(trial)
+            described = trial if isinstance(trial, FailedTrial) else trial.specified()
             if isinstance(described, FailedTrial):
                 self._done[index] = described
             else:
                 self._described[index] = described
-                hints = described.language.decorated_hints(described.trial.kernel, self._arch)
+                hints = {**described.language.decorated_hints(described.trial.kernel, self._arch), **described.hints}
                 efforts[index] = effort([*zip(described.names, described.launch.args, strict=True), *hints.items()])
         for index in sorted(efforts, key=lambda index: (index != self._first, -efforts[index])):
             described = self._described[index]
             if isinstance(lowered := self._lower(described), Failed):
-                self._done[index] = _failed(lowered)
+                self._done[index] = described.trial.failed(lowered)
             else:
                 self._lowered[index] = lowered
                 self._pool.add(index, described.language, lowered, described.launch, always=index == self._first)
 
     def _lower(self, trial: SpecifiedTrial) -> Lowered | Failed:
-        launch = trial.launch if trial.own_args is None else replace(trial.launch, args=trial.own_args)
         try:
-            return trial.language.lower(launch, {}, Configuration(()), self._arch)
+            return trial.language.lower(trial.lowered, trial.hints, Configuration(()), self._arch)
         except TilewrightError:
             raise
         except Exception as error:
@@ -184,13 +158,14 @@ class Building:
         for each, built, code in self._pool.outcomes(index):
             self.seconds["compile"] += time.perf_counter() - started
             described, lowered = self._described[each], self._lowered[each]
-            ready = _failed(code) if isinstance(code, Failed) else Ready(described, lowered, code)
+            facts, failed = built.facts if isinstance(built, Built) else LaunchFacts(), described.trial.failed
+            ready = failed(code) if isinstance(code, Failed) else Ready(described, lowered, code.launched_with(facts))
             if self.many and isinstance(ready, Ready) and ready.code.unread:
                 warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
             self._done[each] = ready
             if isinstance(built, Built):
                 with suppress(Exception):  # for example a full disk or a locked cache: the launch then compiles again
-                    described.language.remember([built])
+                    described.language.remember([replace(built, cache_key=lowered.cache_key or built.cache_key)])
             yield each, ready
             started = time.perf_counter()
 
@@ -208,6 +183,11 @@ def _module(lowered: Lowered) -> TileModule | None:
         return None
 
 
+def _counted(described: SpecifiedTrial, lowered: Lowered, seconds: float, blocks: int | None) -> CountedWork | None:
+    module = _module(lowered) if lowered.is_tile_ir else None
+    return None if module is None else described.counted(module, lowered, seconds, blocks)
+
+
 def _entry(lowered: Lowered) -> KernelEntry | None:
     module = _module(lowered)
     return None if module is None else module.entry()
@@ -220,50 +200,14 @@ def aligned(value: Aligned) -> Aligned:
     return value.as_compiled() if isinstance(value, ArraySpec) else value
 
 
-def specified(trial: Trial) -> SpecifiedTrial | FailedTrial:
-    """Describes the arguments of a trial. Returns a `FailedTrial` if the caller's function raises."""
-    try:
-        args = trial.arguments()
-        code = python_function(trial.kernel).__code__
-        names = code.co_varnames[: code.co_argcount]
-        if len(names) != len(args):
-            raise TypeError(f"the kernel takes {len(names)} arguments, the launch passes {len(args)}")
-        arrays = arrays_of(args, names)
-        specs = tuple(_spec(value, name) for name, value in zip(names, args, strict=True))
-        shared = have_overlaps(arrays) and any(tensor_of(array).is_cuda for array in arrays.values())
-    except RequestError as error:
-        return FailedTrial("launch", str(error), error=TypeError)
-    except Exception as error:  # the caller's own code, for this configuration
-        return FailedTrial("launch", in_one_line(error), error=type(error))
-    language, launch = language_of(trial.kernel), Launch(trial.kernel, trial.grid, specs)
-    return SpecifiedTrial(trial, language, launch, names, frozenset(arrays), args if shared else None)
-
-
 def written_by(trial: Trial, arch: str) -> frozenset[str]:
     """Returns the parameters whose arrays a launch of ``trial`` writes, read from its Tile IR; empty if unknown."""
-    described = specified(trial)
+    described = trial.specified()
     if isinstance(described, FailedTrial):
         return frozenset()
-    language, launch = described.language, described.launch
-    lowered = language.lower(launch, {}, Configuration(()), arch)
+    lowered = described.language.lower(described.launch, {}, Configuration(()), arch)
     if isinstance(lowered, Failed):
         return frozenset()
     entry = _entry(lowered)
-    written = frozenset[str]() if entry is None else touched(entry, language.arguments(launch)).written
+    written = frozenset[str]() if entry is None else touched(entry, described.arguments()).written
     return frozenset(name.partition("[")[0] for name in written)
-
-
-def _spec(value: CallValue, name: str) -> CallValue:
-    if isinstance(value, (list, tuple)) and any(map(is_array, value)):
-        return [_spec(item, f"{name}[{n}]") for n, item in enumerate(value)]
-    return array_spec(value, name) if is_array(value) else value
-
-
-def _failed(failure: Failed) -> FailedTrial:
-    """Adds the error class of cuda-tile that `cuda.tile.tune.exhaustive_search` reports for this failure."""
-    import cuda.tile as ct
-
-    errors: dict[str, type[Exception]] = {"front end": ct.TileError, "compile": ct.TileCompilerExecutionError}
-    in_time = not re.search("took longer than its budget|did not end", failure.reason)
-    errors["tool"] = ct.TileCompilerExecutionError if in_time else ct.TileCompilerTimeoutError
-    return FailedTrial(failure.stage, failure.reason, error=errors.get(failure.stage, RuntimeError))

@@ -40,14 +40,18 @@ class Expected:
     output: LiveArray
     itself: Error = NO_ERROR
 
+    @property
+    def comparable(self) -> bool:
+        return self.itself.total <= TRUSTED_AT_MOST
+
     def wrong(self, got: CallerArray) -> str | None:
         """Returns how ``got`` differs from the expected output, or why it cannot be compared; None if allowed."""
         out, ref = tensor_of(got), self.output
         if out.shape != ref.shape or out.dtype != ref.dtype:
             kinds = f"{_kind(out)}, where the shipped configuration writes {_kind(ref)}"
             return f"'{self.name}' is {kinds}: the two cannot be compared"
-        if (total := self.itself.total) > TRUSTED_AT_MOST:
-            why = f"run twice, the shipped configuration itself differs by {total:.3g} of its norm"
+        if not self.comparable:
+            why = f"run twice, the shipped configuration itself differs by {self.itself.total:.3g} of its norm"
             return f"'{self.name}' cannot be compared: {why}"
         worst = _compared(out, ref, self.allowed, self.name)
         if worst.share <= 1:

@@ -32,7 +32,7 @@ from tilewright.runtime.search.trials import Trial
 @dataclass(frozen=True)
 class Shot:
     """A launch in a race. ``refresh`` restores the inputs that the kernel overwrites, and poisons its other outputs, so
-    that the kernel cannot find its previous result there.
+    that the kernel cannot find its previous result there. Then it does what the caller does before a launch.
     """
 
     trial: Trial
@@ -104,14 +104,8 @@ class CudaDevice:
 
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         with self.watched(trial.label):
-            self.launch(trial, args)
+            trial.launch(args)
         self.wait(trial.label)
-
-    def launch(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
-        """Queues a launch on the current stream."""
-        import cuda.tile as ct
-
-        ct.launch(self.torch.cuda.current_stream().cuda_stream, trial.grid, trial.kernel, args)
 
     def wait(self, label: str) -> None:
         """Waits for all work on the current stream."""
@@ -154,7 +148,7 @@ class CudaDevice:
 class _CudaClock:
     def __init__(self, device: CudaDevice, shots: Sequence[Shot], policy: Policy) -> None:
         def launch(index: int) -> None:
-            device.launch(shots[index].trial, shots[index].args)
+            shots[index].trial.launch(shots[index].args)
 
         self._device, self._shots, self._cuda = device, shots, device.torch.cuda
         flush = None if policy.l2 == "warm" else torch_flush(device.torch)

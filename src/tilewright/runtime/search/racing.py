@@ -186,6 +186,7 @@ class TrialRunner:
             for name in written:
                 if name not in read:
                     poison(written[name])
+            ready.trial.before()
             self.device.run(ready.trial, bound.args)
             yield written
 
@@ -243,6 +244,7 @@ def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) ->
             poison(output)
         if arrays:
             inputs[where].restore()
+        bound.ready.trial.before()
 
     return Shot(bound.ready.trial, bound.args, refresh)
 

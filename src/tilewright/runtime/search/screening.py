@@ -56,12 +56,12 @@ class LiveScreen:
         If the time is too short for the known work, the work of the trial and of the baseline is counted on all blocks.
         It is not counted if arrays share memory, because shared bytes would count twice.
         """
-        if self.board is None or self.work is None or ready.described.own_args or baseline.described.own_args:
+        if self.board is None or self.work is None or ready.described.shares or baseline.described.shares:
             return None
         roofline = Roofline(self.board, policy)
         if not roofline.refusal(us, [self.work]):
             return None
-        works = [each.described.counted(each.lowered, EXACT_SECONDS, None) for each in (baseline, ready)]
+        works = [each.counted(EXACT_SECONDS, None) for each in (baseline, ready)]
         counted = [each for each in works if each is not None]
         return roofline.refusal(us, counted) if len(counted) == len(works) else None
 
@@ -91,7 +91,8 @@ def _row(index: int, ready: Ready) -> ScreenRow | None:
 
 def _by_stack(ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
     stack = {index: each.code.stack_bytes for index, each in ready.items()}
-    least, most = min(stack.values()), most_stack(stack.values())
+    least, raced = min(stack.values()), max(each.trial.raced_stack for each in ready.values())
+    most = max(raced, most_stack(stack.values()))
     order = sorted((index for index in stack if stack[index] <= most or index == baseline), key=lambda i: (stack[i], i))
     reason = "spills: {:,} B of stack a thread, where the least is {:,} B"
     return order, {index: reason.format(stack[index], least) for index in stack if index not in order}

@@ -42,13 +42,16 @@ CALL = "the caller's arrays"
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search. ``best``, ``runner_up``: indices in the space. ``seconds``: wall time of each stage."""
+    """The result of a search. ``best``, ``runner_up``: indices in the space. ``seconds``: wall time of each stage.
+    ``comparable``: whether outputs could be compared, because those of the reference hardly differ from run to run.
+    """
 
     best: int
     runner_up: int | None
     outcomes: tuple[TrialOutcome, ...]
     seconds: Mapping[str, float]
     note: str = ""
+    comparable: bool = True
 
 
 class NothingWorks(TilewrightError):
@@ -70,6 +73,7 @@ def search(
     shipped: int = 0,
     flush_l2: bool = True,
     launch_mode: str = "eager",
+    tie_band: float = 0.01,
     device: Device | None = None,
     on_progress: Progress = silent,
 ) -> SearchResult:
@@ -79,6 +83,7 @@ def search(
     shipped: index of the configuration in use today. Its outputs are the reference, and it wins ties.
     flush_l2: whether each timed launch finds an empty L2.
     launch_mode: ``eager`` or ``graph``, as the kernel will be launched.
+    tie_band: relative differences up to this do not decide; the shipped or the cheapest configuration wins.
     device: where the trials run (default: the GPU of ``stream``).
     """
     if launch_mode not in ("eager", "graph"):
@@ -88,7 +93,9 @@ def search(
     from tilewright.race.rules import Policy
     from tilewright.runtime.search.device import CudaDevice
 
-    policy = Policy("cold" if flush_l2 else "warm", "graph" if launch_mode == "graph" else "eager", warmup_rounds=1)
+    policy = Policy(
+        "cold" if flush_l2 else "warm", "graph" if launch_mode == "graph" else "eager", tie_band, warmup_rounds=1
+    )
     device = device or CudaDevice(stream)
     with device.active():
         return _SearchRun(list(trials), device, policy, shipped, on_progress).run()
@@ -137,7 +144,9 @@ class _SearchRun:
 
     def _result(self, best: int, runner_up: int | None, outcomes: tuple[TrialOutcome, ...], why: str) -> SearchResult:
         notes = "; ".join(note for note in (*self.runner.notes, self.note, why) if note)
-        return SearchResult(best, runner_up, outcomes, {**self.building_seconds, **self.client.seconds}, notes)
+        seconds = {**self.building_seconds, **self.client.seconds}
+        comparable = all(expected.comparable for expected in self.runner.expected.values())
+        return SearchResult(best, runner_up, outcomes, seconds, notes, comparable)
 
     @contextmanager
     def _building(self) -> Iterator[Building]:

@@ -1,27 +1,29 @@
-"""Trials: the launch of each configuration of a space, made by the caller's functions.
-
-A space is a list of any objects. The grid, kernel, arguments and hints are functions of one configuration. If such a
-function raises, that configuration fails and the others go on.
-"""
+"""Trials: the launch of each configuration of a space. Each language has its own kind."""
 
 from __future__ import annotations
 
-import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from tilewright.errors import RequestError, in_one_line
+from tilewright.errors import RequestError
 from tilewright.records import Failed, Value
-from tilewright.runtime.arrays import CallValue, KernelObject, facts_of
+from tilewright.runtime.arrays import CallValue, facts_of
 from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, ArraySpec
 
+if TYPE_CHECKING:
+    from tilewright.inspect.work import CountedWork
+    from tilewright.languages.base import Argument, Hints, Language, Lowered
+    from tilewright.task.task import Launch
+    from tilewright.tileir.read.tree import TileModule
+
 Config = TypeVar("Config")
-Grid: TypeAlias = Sequence[SupportsIndex] | SupportsIndex
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(ABC):
     """One configuration and its launch.
 
     config: the caller's own object.
@@ -32,10 +34,35 @@ class Trial:
 
     config: Any
     label: str
-    kernel: KernelObject
+    kernel: Any
     grid: tuple[int, ...]
     arguments: Callable[[], tuple[CallValue, ...]]
     hints: Mapping[str, Value]
+
+    is_predicted: ClassVar[bool] = True
+    """Whether the time of a launch can be predicted, because its work can be counted in its Tile IR."""
+    raced_stack: ClassVar[int] = 0
+    """Bytes of stack per thread up to which a trial is raced, also if it is more than `screen.most_stack`."""
+
+    @property
+    def changed_before(self) -> frozenset[str]:
+        """The names of the arrays that `before` changes. Default: none."""
+        return frozenset()
+
+    @abstractmethod
+    def specified(self) -> SpecifiedTrial | FailedTrial:
+        """Describes the arguments. Returns a `FailedTrial` if the caller's function raises."""
+
+    @abstractmethod
+    def failed(self, failure: Failed) -> FailedTrial:
+        """Adds the error class that the replaced search reports for a failure of the front end or the compiler."""
+
+    @abstractmethod
+    def launch(self, args: tuple[CallValue, ...]) -> None:
+        """Queues the launch on torch's current stream. ``args``: what `arguments` returned."""
+
+    def before(self) -> None:  # noqa: B027
+        """Runs the caller's functions that precede every launch, untimed. Default: there are none."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +71,43 @@ class FailedTrial(Failed):
 
     label: str = ""
     error: type[Exception] = field(default=Exception)
+
+
+@dataclass(frozen=True)
+class SpecifiedTrial:
+    """A trial whose arguments are specifications. The front ends need no arrays and no driver for it.
+
+    launch: the launch on specifications. lowered: the launch that the front end gets.
+    names: the kernel's parameters. arrays: the names of the arrays.
+    shares: whether arrays share memory.
+    hints: the compiler's hints, unless the kernel object has them.
+    """
+
+    trial: Trial
+    language: Language
+    launch: Launch
+    lowered: Launch
+    names: tuple[str, ...]
+    arrays: frozenset[str]
+    shares: bool
+    hints: Hints = field(default_factory=dict)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """Returns the arguments of the compiled kernel, without the constants that are in its code."""
+        return self.language.arguments(self.launch)
+
+    def counted(self, module: TileModule, lowered: Lowered, seconds: float, blocks: int | None) -> CountedWork | None:
+        """Returns the counted work of a launch on ``blocks`` blocks, or on all blocks; None if counting is
+        impossible. ``module``: the Tile IR of ``lowered``."""
+        from tilewright.inspect.work import count_launch
+        from tilewright.tileir.run.launching import Runnable
+
+        flat = (each for arg in self.launch.args for each in (arg if isinstance(arg, list) else [arg]))
+        arrays = {each.name: each for each in flat if isinstance(each, ArraySpec)}
+        runnable = Runnable(self.launch, module, self.arguments(), lowered.code)
+        with suppress(Exception):  # the user's search goes on without a count
+            return count_launch(runnable, arrays, seconds, blocks)
+        return None
 
 
 Status: TypeAlias = Literal["timed", "duplicate", "pruned", "failed", "wrong"]
@@ -66,43 +130,6 @@ class TrialOutcome:
     samples: int = 0
     stage: str | None = None
     error: type[Exception] | None = None
-
-
-def trials(
-    space: Sequence[Config],
-    grid_fn: Callable[[Config], Grid],
-    kernel: KernelObject | Callable[[Config], KernelObject],
-    args_fn: Callable[[Config], Sequence[CallValue]],
-    hints_fn: Callable[[Config], Mapping[str, Value] | None] | None = None,
-) -> list[Trial | FailedTrial]:
-    """Returns a trial for each configuration of ``space``, in order, or a `FailedTrial` if a function raises.
-    Raises RequestError if ``space`` is not a list (a generator, a dict), or is empty."""
-    configurations = checked_space(space)
-    made: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[KernelObject, KernelObject]] = {}
-    kernel_of = kernel if callable(kernel) and not _is_kernel(kernel) else lambda _: kernel
-
-    def hinted(kernel: KernelObject, hints: Mapping[str, Value]) -> KernelObject:
-        """Returns the same kernel object for equal hints, because each new object starts with an empty JIT cache."""
-        if not _is_kernel(kernel):
-            raise TypeError(f"the kernel is a {type(kernel).__name__}; give a kernel, or a function that returns one")
-        if not hints:
-            return kernel
-        key = (id(kernel), tuple(sorted((name, repr(value)) for name, value in hints.items())))
-        if key not in made:
-            made[key] = (kernel, kernel.replace_hints(**hints))  # a reference to `kernel`, so that its id is not reused
-        return made[key][1]
-
-    def trial(config: Config) -> Trial | FailedTrial:
-        shown = label(config)
-        try:
-            hints = dict(hints_fn(config) or {}) if hints_fn is not None else {}
-            base = kernel_of(config)
-            launched, grid = hinted(base, hints), _grid(grid_fn(config))
-            return Trial(config, shown, launched, grid, lambda: tuple(args_fn(config)), hints)
-        except Exception as error:  # the caller's own code, for this configuration
-            return FailedTrial("launch", in_one_line(error), shown, type(error))
-
-    return [trial(config) for config in configurations]
 
 
 def checked_space(space: Sequence[Config]) -> list[Config]:
@@ -145,16 +172,3 @@ def array_spec(tensor: CallValue, name: str = "") -> ArraySpec:
     if dtype not in ITEM_BYTES:
         raise RequestError(f"arrays of dtype {dtype} are not known; known: {', '.join(ITEM_BYTES)}")
     return ArraySpec(name, shape, dtype, strides, address % ALIGNED_TO)
-
-
-def _grid(given: Grid) -> tuple[int, ...]:
-    grid = tuple(operator.index(n) for n in (given if isinstance(given, Sequence) else (given,)))
-    if not 1 <= len(grid) <= 3 or any(n < 1 for n in grid):
-        raise ValueError(f"the grid {given} is not 1 to 3 positive integers")
-    return grid
-
-
-def _is_kernel(kernel: object) -> TypeGuard[KernelObject]:
-    from tilewright.languages import is_kernel
-
-    return is_kernel(kernel)

@@ -1,8 +1,8 @@
 """Waits for imports of the user's program, and then installs Tilewright's hooks.
 
-    import cuda.tile.tune           the patch of the search
-    import cuda.tile or triton      the recorder of launches
-    import torch                    the recorder of a trace, or the observer of `program.run`
+    import cuda.tile.tune or triton     the patch of the search
+    import cuda.tile or triton          the recorder of launches
+    import torch                        the recorder of a trace, or the observer of `program.run`
 
 Environment variables choose the hooks. Every Python process of the user's program runs this module, so it imports only
 `os` and `sys` at first. It imports the rest of Tilewright once the program imports one of these modules.
@@ -76,7 +76,7 @@ def start() -> None:
     value = os.environ.get(VARIABLE, "").strip().lower()
     if value in ON:
         _wait_for(AWAITED, _installer("tilewright.runtime.patch.patch", "patch"))
-        _wait_for("triton", _installer("tilewright.runtime.patch.triton_note", "patch"))
+        _wait_for("triton", _installer("tilewright.runtime.patch.autotuner", "patch"))
     elif value not in OFF:
         warn(f"{VARIABLE}='{os.environ[VARIABLE]}' is neither 1 nor 0: the program runs unpatched")
 

@@ -91,7 +91,10 @@ def speedup(winner: Winner) -> float | None:
 
 
 def shapes(winner: Winner) -> str:
-    """Returns the arrays of the call as text, e.g. ``bfloat16 4096×1024, 4096``."""
+    """Returns the arrays of the call as text, e.g. ``bfloat16 4096×1024, 4096``. Of a kernel under `triton.autotune`,
+    returns the values of its ``key``, e.g. ``M=4096, N=1024``."""
+    if isinstance(key := winner.parts.get("key"), dict):
+        return ", ".join(f"{name}={value}" for name, value in key.items())
     return shapes_of(winner.parts.get("arrays"))
 
 

@@ -31,6 +31,7 @@ from tilewright.runtime.capture.described import DescribedLaunch
 from tilewright.runtime.capture.rebuilding import loaded_kernel, rebuilt
 from tilewright.runtime.key import board_of, toolkit
 from tilewright.runtime.search.comparing_outputs import Expected, difference
+from tilewright.runtime.search.cutile_trials import CuTileTrial
 from tilewright.runtime.search.device import CudaDevice, Device, Shot
 from tilewright.runtime.search.scratch import DeviceLost, Kept, NoRoom, arrays_of, tensor_of
 from tilewright.runtime.search.trials import Trial, label
@@ -230,7 +231,8 @@ class _WinnerRace:
         winner = self._winner
         config = winner.shipped if name == "shipped" else winner.runner_up
         other = name.replace("_", "-") if config is None else label(config)
-        trial = Trial(name, winner.label if name == "winner" else other, kernel, grid, lambda: args, described.hints)
+        shown = winner.label if name == "winner" else other
+        trial = CuTileTrial(name, shown, kernel, grid, lambda: args, described.hints)
         return trial, args, arrays_of(args, [argument.name for argument in described.arguments])
 
     def _prepared(self, name: Name) -> _Prepared:

@@ -186,7 +186,7 @@ class Chooser:
         return Choice(self._configuration(config), "tuned", result.note)
 
     def trials(self, call: MissedCall, configs: Sequence[Configuration]) -> list[Trial | FailedTrial]:
-        from tilewright.runtime.search.trials import trials
+        from tilewright.runtime.search.cutile_trials import trials
 
         launched, declared = call.call, self.declared
         return trials(
