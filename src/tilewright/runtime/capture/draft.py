@@ -258,19 +258,25 @@ class TaskDraft:
             yield f"# The kernel with all that it needs of {self.launch.file}; loading that file would run a program."
             yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
         else:
-            where = self.launch.module if "." in self.launch.module else self.launch.file
-            yield from (f"module = tw.editable({where!r})", "", "")
+            yield from (f"module = tw.editable({self._where!r})", "", "")
+
+    @property
+    def _where(self) -> str:
+        """The module or the file that defines the kernel."""
+        return self.launch.module if "." in self.launch.module else self.launch.file
 
     def _launch(self) -> Iterator[str]:
+        kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
         names = ", ".join((*self.arrays, *self.dims.values(), "config"))
-        yield f"def launched(kernel, {names}):"
-        yield '    """The captured launch, with the configuration that ``config`` says."""'
         args = "".join(
             f"\n        {self._argument(argument)}," for argument in self.launch.arguments[: self.captured.passed]
         )
-        yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
-        kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
-        yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
+        for head, of, about in (
+            (f"launched(kernel, {names})", "kernel", "The captured launch, for the reference."),
+            (f"launch({names})", kernel, "The launch that may be changed together with the kernel."),
+        ):
+            yield from (f"def {head}:", f'    """{about}"""')
+            yield from (f"    return tw.Launch({of}, {self._grid()}, ({args}\n    ))", "", "")
         factor, powers = self.work
         work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
         yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {work}", "", "")
@@ -279,13 +285,15 @@ class TaskDraft:
         launch = self.launch
         yield "TENSORS = {"
         yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
-        yield from ("}", f"SHIPPED = {self.space.shipped!r}", "")
+        yield from ("}", "")
         yield "captured = Captured("
         yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
-        yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
+        yield f"    tensors=TENSORS, launch=launched, shipped={self.space.shipped!r}, flops=flops,"
         yield from (")", "", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"
+        if not self.copied:
+            yield f"    edit=({self._where!r}, __file__),"
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
         if not self.captured.deterministic:
