@@ -130,7 +130,7 @@ class Builder:
         dropped: list[Attempt] = []
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
-            with _noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
+            with noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
                 task = self.candidates.task(self.baseline, self.where, version.files)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
@@ -172,8 +172,10 @@ class Builder:
         return Variant(value, texts, version, task, codes, grids, arguments, predicted, compiled)
 
 
-def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
-    """Returns the variants to judge, sorted by predicted time, and an `Attempt` for each dropped variant."""
+def screen(
+    variants: Sequence[Variant], incumbent: Variant, most: int = MOST_VARIANTS
+) -> tuple[list[Variant], list[Attempt]]:
+    """Returns the variants to judge, at most ``most``, sorted by predicted time, and an `Attempt` for each other."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
     dropped = []
@@ -190,10 +192,10 @@ def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Varian
         else:
             kept.append(variant)
     kept.sort(key=lambda variant: variant.predicted_us)
-    for place, variant in enumerate(kept[MOST_VARIANTS:], MOST_VARIANTS + 1):
-        reason = f"predicted {place}. of {len(kept)}; the first {MOST_VARIANTS} are judged"
+    for place, variant in enumerate(kept[most:], most + 1):
+        reason = f"predicted {place}. of {len(kept)}; the first {most} are judged"
         dropped.append(variant.attempt("screened", reason))
-    return kept[:MOST_VARIANTS], dropped
+    return kept[:most], dropped
 
 
 def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> tuple[list[Request], list[Attempt]]:
@@ -201,10 +203,10 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
     requests: list[Request] = []
     dropped: list[Attempt] = []
     values: Sequence[Value] = ()
-    with _noted(dropped, "", "cannot look for values"):
+    with noted(dropped, "", "cannot look for values"):
         values = proposal.values()
     for place, value in enumerate(values):
-        with _noted(dropped, value, "does not apply"):
+        with noted(dropped, value, "does not apply"):
             changed = proposal.apply(value)
             if changed == texts:
                 dropped.append(no_variant(value, "duplicate", "leaves the source as it is"))
@@ -214,7 +216,7 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
 
 
 @contextmanager
-def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
+def noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
     """Adds ``value`` to ``dropped`` if code of a version or an entry raises in the ``with`` block. The loop goes on."""
     try:
         yield

@@ -1,0 +1,160 @@
+"""Builds the field of a proposal: the versions that are judged together.
+
+    values → compiled → the best predicted → one more entry on each → compiled → … → screened
+
+The field of most proposals has only the proposal's values. A structural change has its own best hints, and some changes
+gain only together. So the field of such a proposal grows in rounds. Each round adds the change of one more entry to the
+best predicted versions of the rounds before.
+
+`look_ahead` is a proposal of pairs. It is made when no single change is left. Its field has only the pairs that are
+predicted to gain; the ledger has the prediction of each other pair.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.ledger.records import Attempt
+from tilewright.optimize.attempting import MOST_VARIANTS, Request, Variant, apply_values, noted, screen
+from tilewright.optimize.choosing import Proposal
+from tilewright.optimize.decide import PREDICTED_WORTH
+from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
+from tilewright.playbook.base import ANY_LANGUAGE, Entry, KernelFacts, Site
+from tilewright.records import Value
+
+LEADERS = 2
+"""How many versions, the best predicted, get the change of the next round."""
+STEPS = 3
+"""The most values of one entry that are added to a leader."""
+MOST_IN_ROUNDS = 12
+"""The most variants that are judged of a field that grew in rounds."""
+LOOK_AHEAD = "look_ahead"
+
+Texts = Mapping[Path, str]
+Built = tuple[list[Variant], list[Attempt]]
+
+
+@dataclass(frozen=True)
+class FieldBuilder:
+    """Builds fields on one incumbent.
+
+    entries: all entries that may be added.
+    build: compiles versions in parallel.
+    facts_of: returns the facts of a variant.
+    """
+
+    incumbent: Variant
+    entries: Sequence[Entry]
+    build: Callable[[Sequence[Request]], Built]
+    facts_of: Callable[[Variant], KernelFacts]
+
+    def field(self, proposal: Proposal, label: str) -> Built:
+        """Returns the variants to judge, the best predicted first, and an `Attempt` for each dropped value.
+
+        label: the name of the proposal's versions on disk.
+        """
+        if proposal.entry == LOOK_AHEAD:
+            return self._pairs(label)
+        requests, attempts = apply_values(proposal, self.incumbent.texts, label)
+        variants, failed = self.build(requests)
+        attempts += failed
+        for name in proposal.rest:
+            steps = variants
+            variants, failed = self._round(variants, name, f"{label}-{name}")
+            attempts += failed + [self._dropped(step, f"only a step before {name}") for step in steps]
+        return self._screened(variants, attempts, proposal.together, label)
+
+    def _screened(
+        self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str
+    ) -> Built:  # fmt: skip
+        """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
+        for name in together:
+            more, failed = self._round(variants, name, f"{label}-{name}")
+            variants, attempts = variants + more, attempts + failed
+        kept, dropped = screen(variants, self.incumbent, MOST_IN_ROUNDS if together else MOST_VARIANTS)
+        return kept, attempts + dropped
+
+    def _round(self, variants: Sequence[Variant], name: str, label: str) -> Built:
+        """Adds the change of the entry ``name`` to the best predicted variants."""
+        entry = next((entry for entry in self.entries if entry.about.id == name), None)
+        if entry is None:
+            return [], []
+        return self._added([(leader, entry) for leader in _leaders(variants)], label)
+
+    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str) -> Built:
+        """Builds each variant with the change of the entry, at the entry's first site and with its first values."""
+        requests: list[Request] = []
+        dropped: list[Attempt] = []
+        for variant, entry in pairs:
+            with noted(dropped, f"{variant.value}, {entry.about.id}", "does not apply"):
+                for value, change in self._steps(variant, entry):
+                    text = f"{variant.value}, {entry.about.id}={value}"
+                    with noted(dropped, text, "does not apply"):
+                        requests.append((text, f"{label}-{len(requests)}", change()))
+        variants, failed = self.build(requests)
+        return variants, dropped + failed
+
+    def _steps(self, variant: Variant, entry: Entry) -> Iterator[tuple[Value, Callable[[], Texts]]]:
+        texts = variant.texts
+        for files in edited_files(texts):
+            for site in entry.sites(files.source, self.facts_of(variant))[:1]:
+                for value in (site.search() if site.search else site.values)[:STEPS]:
+                    yield value, _change(entry, files, site, value, texts)
+                return
+
+    def _pairs(self, label: str) -> Built:
+        """Builds all pairs of structural changes, and keeps those that are predicted to gain."""
+        structural = [entry for entry in self.entries if entry.about.together and not entry.rest]
+        firsts: dict[str, Variant] = {}
+        attempts: list[Attempt] = []
+        for entry in structural:
+            built, failed = self._added([(self.incumbent, entry)], f"{label}-{entry.about.id}")
+            attempts += failed
+            if built:
+                firsts[entry.about.id] = _leaders(built)[0]
+        chosen = [
+            (firsts[one.about.id], other)
+            for one, other in itertools.combinations(structural, 2)
+            if one.about.id in firsts and other.about.id in firsts
+        ]
+        variants, failed = self._added(chosen, f"{label}-pair")
+        enough = (1 - PREDICTED_WORTH) * self.incumbent.predicted_us
+        kept = [variant for variant in variants if variant.predicted_us < enough]
+        attempts += failed + [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]
+        together = dict.fromkeys(name for entry in structural for name in entry.about.together if name not in firsts)
+        return self._screened(kept, attempts, tuple(together) if kept else (), label)
+
+    def _dropped(self, variant: Variant, why: str) -> Attempt:
+        times = variant.predicted_us / self.incumbent.predicted_us
+        return variant.attempt("screened", f"predicted {times:.2f}× the incumbent's time: {why}")
+
+
+def look_ahead() -> Proposal:
+    """Returns the proposal of all pairs of structural changes."""
+    return Proposal(
+        entry=LOOK_AHEAD, name="two structural changes at once", place="pairs of structural changes", risk="lossless",
+        values=tuple, apply=lambda value: {}, score=0.0, why="no single change is left; pairs are predicted first",
+    )  # fmt: skip
+
+
+def addable(entries: Sequence[Entry], language: str, lossy: bool) -> tuple[Entry, ...]:
+    """Returns the entries that may be added to changes of kernels of ``language``."""
+    fitting = (entry for entry in entries if entry.about.language in (language, ANY_LANGUAGE))
+    return tuple(entry for entry in fitting if lossy or entry.about.risk == "lossless")
+
+
+def _leaders(variants: Sequence[Variant]) -> list[Variant]:
+    """Returns the best predicted variants with different code."""
+    distinct = {variant.identity: variant for variant in sorted(variants, key=_predicted, reverse=True)}
+    return sorted(distinct.values(), key=_predicted)[:LEADERS]
+
+
+def _predicted(variant: Variant) -> float:
+    return variant.predicted_us
+
+
+def _change(entry: Entry, files: EditedFiles, site: Site, value: Value, texts: Texts) -> Callable[[], Texts]:
+    return lambda: {**texts, **files.parted(entry.change(files.source, site, value))}
