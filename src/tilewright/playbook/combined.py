@@ -22,9 +22,8 @@ class Combined(Entry):
 
     parts: tuple[Entry, ...]
 
-    @property
-    def rest(self) -> tuple[str, ...]:
-        return tuple(part.about.id for part in self.parts[1:])
+    def __init__(self) -> None:
+        self.rest = tuple(part.about.id for part in self.parts[1:])
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         """Returns the first site of the first part to which all other parts can be added."""

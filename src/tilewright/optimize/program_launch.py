@@ -1,0 +1,188 @@
+"""Changes the launch in the program's own code, after the loop has changed the launch of a captured task.
+
+    kept launch → the program's ct.launch → its recorded call, made again → the same launch? → commit, or a line that says why not
+
+A captured task has the file, the line and the call with which the program made the launch. The changed text of the
+program is accepted if this call, with the changed files, makes exactly the kept launch: kernel, grid, arguments and
+hints. Otherwise the patch does not change the program's launch, and the report says what its caller must launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import TilewrightError
+from tilewright.languages import language_of
+from tilewright.ledger import codec
+from tilewright.optimize.attempting import Variant
+from tilewright.optimize.bookkeeping import Bookkeeping
+from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_launch
+from tilewright.playbook.base import NotApplicable
+from tilewright.records import Value
+from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.program_call import ProgramCall
+from tilewright.runtime.capture.reference import Captured
+from tilewright.runtime.capture.replaying import Replayed, import_root, replayed
+from tilewright.source.syntax import Source
+from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec
+
+Texts = Mapping[Path, str]
+
+
+def in_program(run: Bookkeeping) -> list[str]:
+    """Commits the last incumbent's launch in the program's code. Returns lines for the report; none if the task was not
+    captured, or if its launch is as before."""
+    task, workspace = run.setup.builder.baseline, run.setup.workspace
+    captured = getattr(task.reference, "__self__", None)
+    if not isinstance(captured, Captured) or task.file is None:
+        return []
+    old, new = workspace.texts(workspace.base_commit), run.incumbent.texts
+    if task.file not in new:
+        return []
+    before = TaskLaunch(Source(task.file.name, old[task.file]), task.space.shipped)
+    after = TaskLaunch(Source(task.file.name, new[task.file]), run.incumbent.task.space.shipped)
+    try:
+        if before.is_equal(after):
+            return []
+        program = _Program(run.incumbent, task, _call_of(captured))
+        changed = program.changed(old, new, before, after)
+        commit = workspace.write_and_commit(
+            len(run.iterations), changed, f"The launch in {program.where}\n\nIts call makes exactly the kept launch.\n"
+        )
+        workspace.keep(commit)
+        return [f"the launch in {program.where} is changed, too: {program.call.qualname} makes exactly the kept launch"]
+    except (NotApplicable, TilewrightError) as error:
+        return [
+            f"the patch does not change the program's launch: {error}; "
+            f"with the changed kernel, the program must launch {_words(after, run.incumbent)}"
+        ]
+
+
+def _call_of(captured: Captured) -> ProgramCall:
+    if captured.call is None:
+        raise NotApplicable("the task does not say where the program made the launch")
+    try:
+        return codec.from_json(ProgramCall, dict(captured.call), defaults=True)
+    except ValueError as error:
+        raise NotApplicable(f"call= of the captured kernel cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The program's call, and the incumbent whose launch it should make."""
+
+    incumbent: Variant
+    task: Task
+    call: ProgramCall
+
+    @property
+    def file(self) -> Path:
+        return Path(self.call.file)
+
+    @property
+    def where(self) -> str:
+        return f"{self.file.name}:{self.call.line}"
+
+    def changed(self, old: Texts, new: Texts, before: TaskLaunch, after: TaskLaunch) -> dict[Path, str]:
+        """Returns all texts with the changed launch. Raises `NotApplicable` if it is not found, or if the call does not
+        make the kept launch."""
+        if self.file not in new:
+            fix = "load the file by tilewright.editable in the task file, and name it in edit="
+            raise NotApplicable(f"{self.where} is not in an editable file; fix: {fix}")
+        place, _ = launch_call(Source(self.file.name, old[self.file]), self.call.line, self.where)
+        shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
+        text = with_launch(Source(self.file.name, new[self.file]), place, before, after, shapes)
+        texts = {**new, self.file: text}
+        self._refuse_other(self.task, old, "as it was, ")
+        self._refuse_other(self.incumbent.task, texts, "with the patch, ")
+        return texts
+
+    def _refuse_other(self, task: Task, texts: Texts, how: str) -> None:
+        """Raises `NotApplicable` if the call does not make the launch of ``task``."""
+        root = import_root(self.file, self.call.module)
+        made = replayed(self.call, root, {path: text for path, text in texts.items() if path != task.file}, self.board)
+        [workload] = self.task.selected(None)
+        launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), self.board)
+        expected = _Expected.of(launch, task.space.shipped, self.board.arch)
+        if (difference := expected.difference(made)) is not None:
+            raise NotApplicable(f"{how}{self.call.qualname or self.call.function} {difference}")
+
+    @property
+    def board(self):  # type: ignore[no-untyped-def]
+        return self.incumbent.board
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """A launch that the program's call must make."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    args: tuple[object, ...]
+    hints: Mapping[str, Value]
+
+    @classmethod
+    def of(cls, launch: Launch, shipped: Mapping[str, Value], arch: str) -> _Expected:
+        language = language_of(launch.kernel)
+        names = {hint.name for hint in language.hints}
+        given = {name: value for name, value in shipped.items() if name in names}
+        hints = {**language.decorated_hints(launch.kernel, arch), **given}
+        args = tuple(_plain(value) for value in launch.args)
+        return cls(language.kernel_name(launch.kernel), _three(launch.grid), args, _set(hints))
+
+    def difference(self, made: Replayed) -> str | None:
+        """Returns how the launches of a call differ from the expected one; None if one of them is equal."""
+        own = [launch for launch in made.launches if launch.kernel == self.kernel]
+        if not own:
+            others = f"launches {', '.join(sorted({each.kernel for each in made.launches}))}, not {self.kernel}"
+            return others if made.launches else f"makes no launch: {made.problem or 'it ended before'}"
+        differences = [self._from(launch) for launch in own]
+        return None if "" in differences else differences[0]
+
+    def _from(self, launch: DescribedLaunch) -> str:
+        if _three(launch.grid) != self.grid:
+            return f"launches {self.kernel} with the grid {_three(launch.grid)} instead of {self.grid}"
+        if len(launch.arguments) != len(self.args):
+            return f"passes {len(launch.arguments)} arguments to {self.kernel} instead of {len(self.args)}"
+        for argument, expected in zip(launch.arguments, self.args, strict=True):
+            if (passed := _passed(argument)) != expected:
+                return f"passes {argument.name} = {passed} to {self.kernel} instead of {expected}"
+        if _set(launch.hints) != self.hints:
+            return f"launches {self.kernel} with the hints {_set(launch.hints)} instead of {self.hints}"
+        return ""
+
+
+def _plain(value: object) -> object:
+    """Returns an argument of a task's launch in a form that `_passed` has, too: without names and addresses."""
+    if isinstance(value, ArraySpec):
+        return value.dtype, value.shape, value.strides
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _passed(argument: Argument) -> object:
+    if argument.kind == "array":
+        return _plain(argument.spec)
+    return [_passed(item) for item in argument.items] if argument.kind in ("list", "tuple") else argument.value
+
+
+def _three(grid: Iterable[int]) -> tuple[int, ...]:
+    return (*grid, 1, 1, 1)[:3]
+
+
+def _set(hints: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns the hints that are set. An optimisation level of 3 is the default."""
+    return {
+        name: value for name, value in sorted(hints.items()) if value is not None and (name, value) != ("opt_level", 3)
+    }
+
+
+def _words(after: TaskLaunch, incumbent: Variant) -> str:
+    """Says what must be launched, with the captured shape as an example."""
+    workload = next(iter(incumbent.grids))
+    config = ", ".join(f"{name}={value}" for name, value in after.shipped.items() if value is not None)
+    args = ", ".join(after.source.code(each) for each in after.args)
+    grid = after.source.code(after.code.grid)
+    return f"{after.code.kernel} over {' '.join(grid.split())} (here {incumbent.grids[workload]}) on ({args}), with {config}"
