@@ -1,6 +1,6 @@
 """Changes the launch in the program's own code, after the loop has changed the launch of a captured task.
 
-    kept launch → the program's ct.launch → its recorded call, made again → the same launch? → commit, or a line that says why not
+    kept launch → the program's ct.launch → its recorded call, made again → the same launch? → commit
 
 A captured task has the file, the line and the call with which the program made the launch. The changed text of the
 program is accepted if this call, with the changed files, makes exactly the kept launch: kernel, grid, arguments and
@@ -24,7 +24,7 @@ from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.reference import Captured
-from tilewright.runtime.capture.replaying import Replayed, import_root, replayed
+from tilewright.runtime.capture.replaying import Replayed, replayed
 from tilewright.source.syntax import Source
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
@@ -102,17 +102,12 @@ class _Program:
 
     def _refuse_other(self, task: Task, texts: Texts, how: str) -> None:
         """Raises `NotApplicable` if the call does not make the launch of ``task``."""
-        root = import_root(self.file, self.call.module)
-        made = replayed(self.call, root, {path: text for path, text in texts.items() if path != task.file}, self.board)
-        [workload] = self.task.selected(None)
-        launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), self.board)
-        expected = _Expected.of(launch, task.space.shipped, self.board.arch)
+        board, [workload] = self.incumbent.board, self.task.selected(None)
+        made = replayed(self.call, {path: text for path, text in texts.items() if path != task.file}, board)
+        launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), board)
+        expected = _Expected.of(launch, task.space.shipped, board.arch)
         if (difference := expected.difference(made)) is not None:
             raise NotApplicable(f"{how}{self.call.qualname or self.call.function} {difference}")
-
-    @property
-    def board(self):  # type: ignore[no-untyped-def]
-        return self.incumbent.board
 
 
 @dataclass(frozen=True)
@@ -174,15 +169,14 @@ def _three(grid: Iterable[int]) -> tuple[int, ...]:
 
 def _set(hints: Mapping[str, Value]) -> dict[str, Value]:
     """Returns the hints that are set. An optimisation level of 3 is the default."""
-    return {
-        name: value for name, value in sorted(hints.items()) if value is not None and (name, value) != ("opt_level", 3)
-    }
+    given = {name: value for name, value in sorted(hints.items()) if value is not None}
+    return {name: value for name, value in given.items() if (name, value) != ("opt_level", 3)}
 
 
 def _words(after: TaskLaunch, incumbent: Variant) -> str:
     """Says what must be launched, with the captured shape as an example."""
-    workload = next(iter(incumbent.grids))
+    here = next(iter(incumbent.grids.values()))
     config = ", ".join(f"{name}={value}" for name, value in after.shipped.items() if value is not None)
     args = ", ".join(after.source.code(each) for each in after.args)
-    grid = after.source.code(after.code.grid)
-    return f"{after.code.kernel} over {' '.join(grid.split())} (here {incumbent.grids[workload]}) on ({args}), with {config}"
+    grid = " ".join(after.source.code(after.code.grid).split())
+    return f"{after.code.kernel} over {grid} (here {here}) on ({args}), with {config or 'no hint'}"

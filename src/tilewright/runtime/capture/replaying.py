@@ -52,8 +52,11 @@ class Replayed:
     problem: str = ""
 
 
-def replayed(call: ProgramCall, root: Path, texts: Mapping[Path, str], board: Board) -> Replayed:
-    """Makes the call with ``texts`` in place of the files at these paths, which are below ``root``."""
+def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board) -> Replayed:
+    """Makes the call with ``texts`` in place of the files at these paths."""
+    root = _import_root(call)
+    if other := [path for path in texts if not path.is_relative_to(root)]:
+        return Replayed(problem=f"{other[0]} is not below {root}, from which the program is imported")
     if not call.qualname:
         return Replayed(problem="no function around the launch can be called again with the recorded arguments")
     with child.workplace() as folder:
@@ -76,10 +79,10 @@ def replayed(call: ProgramCall, root: Path, texts: Mapping[Path, str], board: Bo
         return codec.from_json(Replayed, json.loads(answer.read_text()))
 
 
-def import_root(file: Path, module: str) -> Path:
-    """Returns the folder from which the module in ``file`` is imported."""
-    depth = 0 if module == PROGRAM else module.count(".") + (file.name == "__init__.py")
-    return file.parents[depth]
+def _import_root(call: ProgramCall) -> Path:
+    """Returns the folder from which the program's modules are imported."""
+    file, top = Path(call.file), call.module.split(".")[0]
+    return next((folder.parent for folder in file.parents if folder.name == top), file.parent)
 
 
 def main() -> None:
