@@ -102,7 +102,7 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
         reasons.append(advice)
     if undecided := sum(not iteration.decided for iteration in run.iterations):
         reasons.append(f"{undecided} not decided: the noise hid whether they are faster, so they were not kept")
-    reasons += in_program(run)
+    reasons += in_program(setup.builder.baseline, setup.workspace, run.incumbent, len(run.iterations))
     patch = setup.workspace.patch()
     setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
     folder = setup.ledger.folder(setup.run.run)

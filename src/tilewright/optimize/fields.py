@@ -27,8 +27,8 @@ from tilewright.records import Value
 
 LEADERS = 2
 """How many versions, the best predicted, get the change of the next round."""
-STEPS = 3
-"""The most values of one entry that are added to a leader."""
+STEPS, MORE_STEPS = 3, 2
+"""The most values of one entry that are added to a leader: of an entry that must follow, and of one that may."""
 MOST_IN_ROUNDS = 12
 """The most variants that are judged of a field that grew in rounds."""
 LOOK_AHEAD = "look_ahead"
@@ -63,7 +63,7 @@ class FieldBuilder:
         attempts += failed
         for name in proposal.rest:
             steps = variants
-            variants, failed = self._round(variants, name, f"{label}-{name}")
+            variants, failed = self._round(variants, name, f"{label}-{name}", STEPS)
             attempts += failed + [self._dropped(step, f"only a step before {name}") for step in steps]
         return self._screened(variants, attempts, proposal.together, label)
 
@@ -72,26 +72,27 @@ class FieldBuilder:
     ) -> Built:  # fmt: skip
         """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
         for name in together:
-            more, failed = self._round(variants, name, f"{label}-{name}")
+            more, failed = self._round(variants, name, f"{label}-{name}", MORE_STEPS)
             variants, attempts = variants + more, attempts + failed
         kept, dropped = screen(variants, self.incumbent, MOST_IN_ROUNDS if together else MOST_VARIANTS)
         return kept, attempts + dropped
 
-    def _round(self, variants: Sequence[Variant], name: str, label: str) -> Built:
+    def _round(self, variants: Sequence[Variant], name: str, label: str, most: int) -> Built:
         """Adds the change of the entry ``name`` to the best predicted variants."""
         entry = next((entry for entry in self.entries if entry.about.id == name), None)
         if entry is None:
             return [], []
-        return self._added([(leader, entry) for leader in _leaders(variants)], label)
+        return self._added([(leader, entry) for leader in _leaders(variants)], label, most)
 
-    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str) -> Built:
+    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, most: int = STEPS) -> Built:
         """Builds each variant with the change of the entry, at the entry's first site and with its first values."""
         requests: list[Request] = []
         dropped: list[Attempt] = []
         for variant, entry in pairs:
-            with noted(dropped, f"{variant.value}, {entry.about.id}", "does not apply"):
-                for value, change in self._steps(variant, entry):
-                    text = f"{variant.value}, {entry.about.id}={value}"
+            before = "" if variant is self.incumbent else f"{variant.value}, "
+            with noted(dropped, f"{before}{entry.about.id}", "does not apply"):
+                for value, change in itertools.islice(self._steps(variant, entry), most):
+                    text = f"{before}{entry.about.id}={value}"
                     with noted(dropped, text, "does not apply"):
                         requests.append((text, f"{label}-{len(requests)}", change()))
         variants, failed = self.build(requests)
@@ -101,26 +102,24 @@ class FieldBuilder:
         texts = variant.texts
         for files in edited_files(texts):
             for site in entry.sites(files.source, self.facts_of(variant))[:1]:
-                for value in (site.search() if site.search else site.values)[:STEPS]:
+                for value in site.search() if site.search else site.values:
                     yield value, _change(entry, files, site, value, texts)
                 return
 
     def _pairs(self, label: str) -> Built:
         """Builds all pairs of structural changes, and keeps those that are predicted to gain."""
         structural = [entry for entry in self.entries if entry.about.together and not entry.rest]
-        firsts: dict[str, Variant] = {}
+        firsts: dict[str, list[Variant]] = {}
         attempts: list[Attempt] = []
         for entry in structural:
             built, failed = self._added([(self.incumbent, entry)], f"{label}-{entry.about.id}")
             attempts += failed
             if built:
-                firsts[entry.about.id] = _leaders(built)[0]
-        chosen = [
-            (firsts[one.about.id], other)
-            for one, other in itertools.combinations(structural, 2)
-            if one.about.id in firsts and other.about.id in firsts
-        ]
-        variants, failed = self._added(chosen, f"{label}-pair")
+                firsts[entry.about.id] = _leaders(built)
+        possible = [entry for entry in structural if entry.about.id in firsts]
+        pairs = itertools.combinations(possible, 2)
+        chosen = [(leader, other) for one, other in pairs for leader in firsts[one.about.id]]
+        variants, failed = self._added(chosen, f"{label}-pair", MORE_STEPS)
         enough = (1 - PREDICTED_WORTH) * self.incumbent.predicted_us
         kept = [variant for variant in variants if variant.predicted_us < enough]
         attempts += failed + [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]

@@ -17,7 +17,7 @@ from tilewright.errors import TilewrightError
 from tilewright.languages import language_of
 from tilewright.ledger import codec
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.bookkeeping import Bookkeeping
+from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_launch
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
@@ -32,33 +32,31 @@ from tilewright.task.tensors import ArraySpec
 Texts = Mapping[Path, str]
 
 
-def in_program(run: Bookkeeping) -> list[str]:
-    """Commits the last incumbent's launch in the program's code. Returns lines for the report; none if the task was not
-    captured, or if its launch is as before."""
-    task, workspace = run.setup.builder.baseline, run.setup.workspace
+def in_program(task: Task, workspace: Workspace, incumbent: Variant, n: int) -> list[str]:
+    """Commits the launch of ``incumbent``, the last kept version, in the program's code, as attempt ``n``.
+
+    task: the untouched task. Returns lines for the report; none if the task was not captured, or if its launch is as
+    before.
+    """
     captured = getattr(task.reference, "__self__", None)
-    if not isinstance(captured, Captured) or task.file is None:
-        return []
-    old, new = workspace.texts(workspace.base_commit), run.incumbent.texts
-    if task.file not in new:
+    old, new = workspace.texts(workspace.base_commit), incumbent.texts
+    if not isinstance(captured, Captured) or task.file not in new:
         return []
     before = TaskLaunch(Source(task.file.name, old[task.file]), task.space.shipped)
-    after = TaskLaunch(Source(task.file.name, new[task.file]), run.incumbent.task.space.shipped)
+    after = TaskLaunch(Source(task.file.name, new[task.file]), incumbent.task.space.shipped)
     try:
         if before.is_equal(after):
             return []
-        program = _Program(run.incumbent, task, _call_of(captured))
-        changed = program.changed(old, new, before, after)
-        commit = workspace.write_and_commit(
-            len(run.iterations), changed, f"The launch in {program.where}\n\nIts call makes exactly the kept launch.\n"
-        )
-        workspace.keep(commit)
-        return [f"the launch in {program.where} is changed, too: {program.call.qualname} makes exactly the kept launch"]
+        program = _Program(incumbent, task, _call_of(captured))
+        texts = program.changed(old, new, before, after)
     except (NotApplicable, TilewrightError) as error:
         return [
             f"the patch does not change the program's launch: {error}; "
-            f"with the changed kernel, the program must launch {_words(after, run.incumbent)}"
+            f"with the changed kernel, the program must launch {_words(after, incumbent)}"
         ]
+    message = f"The launch in {program.where}\n\nThe recorded call makes exactly the kept launch.\n"
+    workspace.keep(workspace.write_and_commit(n, texts, message))
+    return [f"the launch in {program.where} is changed, too: {program.call.qualname} makes exactly the kept launch"]
 
 
 def _call_of(captured: Captured) -> ProgramCall:

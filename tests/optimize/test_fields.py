@@ -1,0 +1,71 @@
+"""A structural change is judged at its best: with the hints that fit it, and with the change that it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.optimize.captured_norm import library, recorded, task_file
+
+from tilewright.ledger.ledger import Ledger
+from tilewright.ledger.records import Iteration
+from tilewright.optimize.loop import optimize
+from tilewright.optimize.optimized import Optimized
+
+torch = pytest.importorskip("torch")
+ROWS, COLUMNS = 8192, 4096
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory) -> Optimized:
+    """A captured norm, optimised without a GPU by the one move that makes both changes, and by the look-ahead."""
+    folder = tmp_path_factory.mktemp("norms")
+    with pytest.MonkeyPatch.context() as patch, Ledger(folder / "ledger.db") as ledger:
+        patch.setattr(torch.cuda, "current_stream", lambda: None)
+        norms = library(folder)
+        x = torch.empty(ROWS, COLUMNS, dtype=torch.bfloat16)
+        file = task_file(folder, recorded(norms.normed, x, torch.ones(2, dtype=torch.bfloat16)))
+        return optimize(str(file), arch="sm_90", only=("tile_streams",), iterations=2, ledger=ledger, seed=1)
+
+
+@pytest.fixture(scope="module")
+def combined(optimized: Optimized) -> Iteration:
+    [iteration] = [each for each in optimized.iterations if each.entry == "tile_streams"]
+    return iteration
+
+
+def test_the_combination_is_proposed_verified_and_listed(optimized: Optimized, combined: Iteration) -> None:
+    """Tile access and a persistent grid, with several rows a tile: correct, and to be confirmed on a GPU."""
+    assert combined.correctness == "PASS"
+    assert combined.value.startswith("loads only, persistent=4, rows_per_tile=2")
+    [(_, name, change)] = optimized.to_confirm
+    assert name == combined.optimization
+    assert change.speedup > 1.05
+    patch = Path(change.patch).read_text()
+    assert "+    for row in range(ct.bid(0), ct.cdiv(items, ROWS), ct.num_blocks(0)):" in patch
+    assert "ct.load(x, (row, 0), (ROWS, BLOCK)" in patch
+    assert "(min(D0, hardware.sms * config.BLOCKS_PER_SM" in patch, "the launch of the task is changed, too"
+
+
+def test_no_single_step_gains(combined: Iteration) -> None:
+    """Tile access alone is slower, so without the combination the loop would never get there."""
+    alone = {attempt.value: attempt.reason for attempt in combined.attempts if "only a step" in attempt.reason}
+    assert set(alone) == {"every access", "loads only", "stores only"}
+    assert all(float(reason.split()[1].rstrip("×")) > 1.5 for reason in alone.values())
+
+
+def test_the_change_is_tried_with_the_hints_that_interact(combined: Iteration) -> None:
+    values = [attempt.value for attempt in combined.attempts]
+    for hint in ("occupancy=", "worker_warps=8", "latency="):
+        assert any(hint in value and "persistent=" in value for value in values), hint
+    assert len([attempt for attempt in combined.attempts if attempt.status == "predicted"]) <= 12
+
+
+def test_pairs_that_cannot_gain_are_pruned_with_their_prediction(optimized: Optimized) -> None:
+    """The look-ahead compiles pairs of structural changes, and runs only those that are predicted to gain."""
+    [ahead] = [each for each in optimized.iterations if each.entry == "look_ahead"]
+    pruned = [attempt for attempt in ahead.attempts if attempt.reason.endswith(": pruned")]
+    assert any(attempt.value.startswith("persistent=4, rows_per_tile=") for attempt in ahead.attempts)
+    assert pruned
+    assert all(attempt.status == "screened" and attempt.predicted for attempt in pruned)
+    assert all(float(attempt.reason.split()[1].rstrip("×")) >= 0.95 for attempt in pruned)
