@@ -172,10 +172,8 @@ class Builder:
         return Variant(value, texts, version, task, codes, grids, arguments, predicted, compiled)
 
 
-def screen(
-    variants: Sequence[Variant], incumbent: Variant, most: int = MOST_VARIANTS
-) -> tuple[list[Variant], list[Attempt]]:
-    """Returns the variants to judge, at most ``most``, sorted by predicted time, and an `Attempt` for each other."""
+def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
+    """Returns the variants to judge, sorted by predicted time, and an `Attempt` for each dropped variant."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
     dropped = []
@@ -192,10 +190,10 @@ def screen(
         else:
             kept.append(variant)
     kept.sort(key=lambda variant: variant.predicted_us)
-    for place, variant in enumerate(kept[most:], most + 1):
-        reason = f"predicted {place}. of {len(kept)}; the first {most} are judged"
+    for place, variant in enumerate(kept[MOST_VARIANTS:], MOST_VARIANTS + 1):
+        reason = f"predicted {place}. of {len(kept)}; the first {MOST_VARIANTS} are judged"
         dropped.append(variant.attempt("screened", reason))
-    return kept[:most], dropped
+    return kept[:MOST_VARIANTS], dropped
 
 
 def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> tuple[list[Request], list[Attempt]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import MOST_VARIANTS, Request, Variant, apply_values, noted, screen
+from tilewright.optimize.attempting import Request, Variant, apply_values, noted, screen
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PREDICTED_WORTH
 from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
@@ -29,8 +29,6 @@ LEADERS = 2
 """How many versions, the best predicted, get the change of the next round."""
 STEPS, MORE_STEPS = 3, 2
 """The most values of one entry that are added to a leader: of an entry that must follow, and of one that may."""
-MOST_IN_ROUNDS = 12
-"""The most variants that are judged of a field that grew in rounds."""
 LOOK_AHEAD = "look_ahead"
 
 Texts = Mapping[Path, str]
@@ -41,13 +39,15 @@ Built = tuple[list[Variant], list[Attempt]]
 class FieldBuilder:
     """Builds fields on one incumbent.
 
-    entries: all entries that may be added.
+    entries: the entries that may be paired.
+    addable: the entries that may be added to a structural change.
     build: compiles versions in parallel.
     facts_of: returns the facts of a variant.
     """
 
     incumbent: Variant
     entries: Sequence[Entry]
+    addable: Sequence[Entry]
     build: Callable[[Sequence[Request]], Built]
     facts_of: Callable[[Variant], KernelFacts]
 
@@ -74,12 +74,12 @@ class FieldBuilder:
         for name in together:
             more, failed = self._round(variants, name, f"{label}-{name}", MORE_STEPS)
             variants, attempts = variants + more, attempts + failed
-        kept, dropped = screen(variants, self.incumbent, MOST_IN_ROUNDS if together else MOST_VARIANTS)
+        kept, dropped = screen(variants, self.incumbent)
         return kept, attempts + dropped
 
     def _round(self, variants: Sequence[Variant], name: str, label: str, most: int) -> Built:
         """Adds the change of the entry ``name`` to the best predicted variants."""
-        entry = next((entry for entry in self.entries if entry.about.id == name), None)
+        entry = next((entry for entry in self.addable if entry.about.id == name), None)
         if entry is None:
             return [], []
         return self._added([(leader, entry) for leader in _leaders(variants)], label, most)

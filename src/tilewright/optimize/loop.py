@@ -113,7 +113,8 @@ class Loop(Bookkeeping):
             except TimeUp:
                 late = f"did not compile within {options.minutes:g} min"
                 variants, attempts = [], [no_variant(proposal.place, "failed", late)]
-            if variants or proposal.entry in (ENTRY, LOOK_AHEAD):  # the ledger has the outcome of these in any case
+            if variants or proposal.entry == ENTRY or (attempts and proposal.entry == LOOK_AHEAD):
+                # A proposer is always told the outcome of its change, and the ledger has all pruned pairs.
                 return proposal, variants, attempts
             self.count_site(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
@@ -123,7 +124,9 @@ class Loop(Bookkeeping):
         """Returns the variants to judge, and an `Attempt` with the reason for every dropped value."""
         self.built += 1  # part of the name: one iteration may build two proposals of one entry
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
-        fields = FieldBuilder(self.incumbent, self.setup.addable, self.setup.builder.build, self.facts_of)
+        fields = FieldBuilder(
+            self.incumbent, self.setup.entries, self.setup.addable, self.setup.builder.build, self.facts_of
+        )
         variants, attempts = fields.field(proposal, label)
         return [replace(variant, kind=proposal.kind(variant.value)) for variant in variants], attempts
 

@@ -26,6 +26,7 @@ from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.reference import Captured
 from tilewright.runtime.capture.replaying import Replayed, replayed
 from tilewright.source.syntax import Source
+from tilewright.task.loading import file_of
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
 
@@ -40,10 +41,10 @@ def in_program(task: Task, workspace: Workspace, incumbent: Variant, n: int) -> 
     """
     captured = getattr(task.reference, "__self__", None)
     old, new = workspace.texts(workspace.base_commit), incumbent.texts
-    if not isinstance(captured, Captured) or task.file not in new:
+    if not isinstance(captured, Captured) or (file := file_of(task)) not in new:
         return []
-    before = TaskLaunch(Source(task.file.name, old[task.file]), task.space.shipped)
-    after = TaskLaunch(Source(task.file.name, new[task.file]), incumbent.task.space.shipped)
+    before = TaskLaunch(Source(file.name, old[file]), task.space.shipped)
+    after = TaskLaunch(Source(file.name, new[file]), incumbent.task.space.shipped)
     try:
         if before.is_equal(after):
             return []
