@@ -50,15 +50,16 @@ def normed(x, weights, eps=1e-6):
 """
 
 
-def library(folder: Path, text: str = KERNEL + HOST) -> ModuleType:
-    """Writes the library as a package of its own below ``folder``, and imports it."""
+def library(folder: Path, text: str = KERNEL + HOST, host: str = "") -> ModuleType:
+    """Writes the library as a package of its own below ``folder``, and imports it. host: a second module."""
     package = folder / f"library_of_{folder.name}"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "norms.py").write_text(text)
+    (package / "host.py").write_text(host)
     sys.path.insert(0, str(folder))
     try:
-        return importlib.import_module(f"{package.name}.norms")
+        return importlib.import_module(f"{package.name}.{'host' if host else 'norms'}")
     finally:
         sys.path.remove(str(folder))
 

@@ -46,13 +46,15 @@ class Kept:
     def in_program(self) -> list[str]:
         return in_program(self.task, self.workspace, self.incumbent, 1)
 
-    def patched(self) -> str:
-        return self.workspace.texts()[self.file]
+    def patched(self, name: str = "") -> str:
+        return self.workspace.texts()[self.file.with_name(name) if name else self.file]
 
 
 @contextmanager
-def kept(folder: Path, host: str = HOST) -> Iterator[Kept]:
-    module = library(folder, KERNEL + host)
+def kept(folder: Path, host: str = HOST, *, apart: bool = False) -> Iterator[Kept]:
+    """``apart``: whether the launch is in another file than the kernel."""
+    imports = "import cuda.tile as ct\nimport torch\n\nfrom .norms import cubic_norm\n"
+    module = library(folder, KERNEL, imports + host) if apart else library(folder, KERNEL + host)
     if hasattr(module, "TIMES"):
         next(module.TIMES)  # the recorded process launches twice the rows that a new one does
     arguments = (torch.zeros(ROWS, COLUMNS, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16))
@@ -91,6 +93,15 @@ def test_the_program_launches_what_was_kept(tmp_path: Path) -> None:
     assert "@ct.kernel(occupancy=2)" in text
     assert all(f"+++ b/{name}" in patch for name in ("captured.py", f"library_of_{tmp_path.name}/norms.py"))
     assert case.file.read_text() == KERNEL + HOST, "the user's own file is not changed"
+
+
+def test_a_launch_in_another_file_than_the_kernel(tmp_path: Path) -> None:
+    with kept(tmp_path, apart=True) as case:
+        [line] = case.in_program()
+        host, norms = case.patched("host.py"), case.patched("norms.py")
+    assert "the launch in host.py:12 is changed, too" in line
+    assert "multi_processor_count * 4" in launch_lines(host)
+    assert "@ct.kernel(occupancy=2)" in norms
 
 
 def test_a_launch_that_stayed_needs_no_change(tmp_path: Path) -> None:

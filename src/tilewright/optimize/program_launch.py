@@ -18,7 +18,7 @@ from tilewright.languages import language_of
 from tilewright.ledger import codec
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_launch
+from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_hints, with_launch
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
@@ -95,6 +95,10 @@ class _Program:
         shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
         text = with_launch(Source(self.file.name, new[self.file]), place, before, after, shapes)
         texts = {**new, self.file: text}
+        for path in texts:
+            source = Source(path.name, texts[path])
+            if path != file_of(self.task) and after.code.kernel in source.kernels:
+                texts[path] = with_hints(source, before, after)
         self._refuse_other(self.task, old, "as it was, ")
         self._refuse_other(self.incumbent.task, texts, "with the patch, ")
         return texts

@@ -98,12 +98,19 @@ def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunc
     for statement in statements:
         call = _launch_calls(changed)[place]
         changed = changed.changed(inserted(statement, _line_of(changed, call)))
-    text = changed.text
-    if hints := {name: value for name, value in after.hints.items() if before.hints.get(name) != value}:
-        decorator = changed.kernel_decorator(changed.functions[kernel]) if kernel in changed.functions else None
-        if decorator is None:
-            raise NotApplicable(f"{source.name} does not define {kernel}, so its hints cannot be set there")
-        text = written(changed, Site(kernel, *changed.place(decorator), "hints", ()), hints)
+    return with_short_lines(source.text, changed.text)
+
+
+def with_hints(source: Source, before: TaskLaunch, after: TaskLaunch) -> str:
+    """Returns the text of the file that defines the kernel, with the hints of the launch ``after``.
+
+    The hints are set in the kernel's decorator, or where a ``replace_hints`` sets them.
+    """
+    hints = {name: value for name, value in after.hints.items() if before.hints.get(name) != value}
+    decorator = source.kernel_decorator(source.kernels[after.code.kernel])
+    if not hints or decorator is None:
+        return source.text
+    text = written(source, Site(after.code.kernel, *source.place(decorator), "hints", ()), hints)
     return with_short_lines(source.text, text)
 
 

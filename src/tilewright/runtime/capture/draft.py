@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewright.records import Value
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
-from tilewright.runtime.capture.drafted_launch import launch_text, reference_text, where_defined
+from tilewright.runtime.capture.drafted_launch import edit_text, editable_text, launch_text, reference_text
 from tilewright.runtime.capture.drafted_space import DraftedSpace
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, IndexArray
 from tilewright.runtime.capture.languages import captured_language
@@ -262,7 +262,7 @@ class TaskDraft:
             yield f"# The kernel with all that it needs of {self.launch.file}; loading that file would run a program."
             yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
         else:
-            yield from (f"module = tw.editable({where_defined(self.launch)!r})", "", "")
+            yield from editable_text(self.launch, self.call)
 
     def _launch(self) -> Iterator[str]:
         names = ", ".join((*self.arrays, *self.dims.values(), "config"))
@@ -285,7 +285,7 @@ class TaskDraft:
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"
         if not self.copied:
-            yield f"    edit=({where_defined(self.launch)!r}, __file__),"
+            yield edit_text(self.launch, self.call)
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
         if not self.captured.deterministic:

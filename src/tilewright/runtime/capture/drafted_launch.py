@@ -9,11 +9,31 @@ from tilewright.ledger import codec
 from tilewright.records import Json, Value
 from tilewright.runtime.capture.described import DescribedLaunch
 from tilewright.runtime.capture.program_call import ProgramCall
+from tilewright.source.needed import is_quiet
 
 
-def where_defined(launch: DescribedLaunch) -> str:
-    """Returns the module or the file that defines the kernel, as `tilewright.editable` takes it."""
-    return launch.module if "." in launch.module else launch.file
+def editable_text(launch: DescribedLaunch, call: ProgramCall | None) -> Iterator[str]:
+    """Yields the lines that load the files which may be edited: the kernel's, and that with the program's launch."""
+    kernel, *others = _editable(launch, call)
+    yield f"module = tw.editable({kernel!r})"
+    yield from (f"tw.editable({other!r})  # the program makes the launch there" for other in others)
+    yield from ("", "")
+
+
+def edit_text(launch: DescribedLaunch, call: ProgramCall | None) -> str:
+    """Returns the line of the task that names the files which may be edited. The task file has the launch."""
+    return f"    edit=({', '.join(map(repr, _editable(launch, call)))}, __file__),"
+
+
+def _editable(launch: DescribedLaunch, call: ProgramCall | None) -> tuple[str, ...]:
+    """Returns the modules or files that may be edited, as `tilewright.editable` takes them. The file with the program's
+    launch is left out if loading it would run a program."""
+    kernel = launch.module if "." in launch.module else launch.file
+    if call is None or not is_quiet(file := Path(call.file)) or file.resolve() == Path(launch.file):
+        return (kernel,)
+    top = call.module.split(".")[0]
+    root = next((folder.parent for folder in file.parents if folder.name == top), None)
+    return (kernel, str(file) if root is None else ".".join(file.relative_to(root).with_suffix("").parts))
 
 
 def launch_text(kernel: str, names: str, launched: str) -> Iterator[str]:
@@ -50,13 +70,3 @@ def _short(data: Json) -> Json:
         for name, item in data.items()
         if item not in (None, "", []) and not (name in zero and item == 0)
     }
-
-
-def other_editable(launch: DescribedLaunch, call: ProgramCall | None) -> str | None:
-    """Returns the file in which the program makes the launch, if that is not the kernel's file and only defines
-    names."""
-    from tilewright.source.needed import is_quiet
-
-    if call is None or not Path(call.file).is_file() or Path(call.file).resolve() == Path(launch.file):
-        return None
-    return call.file if is_quiet(Path(call.file)) else None
