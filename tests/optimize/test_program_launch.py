@@ -120,7 +120,7 @@ class Unwritable:
 
 
 UNWRITABLE = {
-    "a partial": Unwritable("ct.launch(", "functools.partial(ct.launch)(", " has no ct.launch(...)"),
+    "a partial": Unwritable("ct.launch(", "functools.partial(ct.launch)(", "no ct.launch(...) is found at norms.py:"),
     "a kernel chosen late": Unwritable(
         "cubic_norm, (", "KERNELS[columns > 64], (", "launches what 'KERNELS[columns > 64]' holds, not cubic_norm"
     ),
@@ -161,8 +161,14 @@ def test_what_the_caller_must_launch_is_said(tmp_path: Path, case: Unwritable) -
 def test_a_program_without_its_source_is_refused(tmp_path: Path) -> None:
     with kept(tmp_path) as case:
         captured: Any = getattr(case.task.reference, "__self__")  # noqa: B009
-        captured.call = {**captured.call, "file": str(tmp_path / "gone.py")}
-        [line] = case.in_program()
+        [place] = [place for place in captured.call["places"] if place["file"] == str(case.file)]
+        other = case.file.with_name("other.py")
+        captured.call = {**captured.call, "places": [{**place, "file": str(other)}]}
+        [gone] = case.in_program()
+        other.write_text(case.file.read_text())
+        [elsewhere] = case.in_program()
         captured.call = None
-        assert "does not say where the program made the launch" in case.in_program()[0]
-    assert "gone.py:31 is not in an editable file; fix:" in line
+        [unknown] = case.in_program()
+    assert "no ct.launch(...) is found at other.py:31, because its file is gone" in gone
+    assert "other.py:31 is not in an editable file; fix: load the file by tilewright.editable" in elsewhere
+    assert "does not say where the program made the launch" in unknown

@@ -22,7 +22,8 @@ from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, wi
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
-from tilewright.runtime.capture.program_call import ProgramCall
+from tilewright.runtime.capture.drafted_launch import launch_place
+from tilewright.runtime.capture.program_call import Place, ProgramCall
 from tilewright.runtime.capture.reference import Captured
 from tilewright.runtime.capture.replaying import Replayed, replayed
 from tilewright.source.syntax import Source
@@ -48,16 +49,17 @@ def in_program(task: Task, workspace: Workspace, incumbent: Variant, n: int) -> 
     try:
         if before.is_equal(after):
             return []
-        program = _Program(incumbent, task, _call_of(captured))
+        call = _call_of(captured)
+        program = _Program(incumbent, task, call, _place_of(call, new))
         texts = program.changed(old, new, before, after)
     except (NotApplicable, TilewrightError) as error:
         return [
             f"the patch does not change the program's launch: {error}; "
             f"with the changed kernel, the program must launch {_words(after, incumbent)}"
         ]
-    message = f"The launch in {program.where}\n\nThe recorded call makes exactly the kept launch.\n"
+    message = f"The launch in {program.place}\n\nThe recorded call makes exactly the kept launch.\n"
     workspace.keep(workspace.write_and_commit(n, texts, message))
-    return [f"the launch in {program.where} is changed, too: {program.call.qualname} makes exactly the kept launch"]
+    return [f"the launch in {program.place} is changed, too: {program.call.qualname} makes exactly the kept launch"]
 
 
 def _call_of(captured: Captured) -> ProgramCall:
@@ -69,6 +71,18 @@ def _call_of(captured: Captured) -> ProgramCall:
         raise NotApplicable(f"call= of the captured kernel cannot be read: {error}") from error
 
 
+def _place_of(call: ProgramCall, editable: Texts) -> Place:
+    """Returns the place of the program's ``ct.launch``. Raises `NotApplicable` if it cannot be changed."""
+    place = launch_place(call)
+    if place is None:
+        gone = "" if Path(call.places[0].file).is_file() else ", because its file is gone"
+        raise NotApplicable(f"no ct.launch(...) is found at {' or '.join(map(str, call.places))}{gone}")
+    if Path(place.file) not in editable:
+        fix = "load the file by tilewright.editable in the task file, and name it in edit="
+        raise NotApplicable(f"{place} is not in an editable file; fix: {fix}")
+    return place
+
+
 @dataclass(frozen=True)
 class _Program:
     """The program's call, and the incumbent whose launch it should make."""
@@ -76,25 +90,16 @@ class _Program:
     incumbent: Variant
     task: Task
     call: ProgramCall
-
-    @property
-    def file(self) -> Path:
-        return Path(self.call.file)
-
-    @property
-    def where(self) -> str:
-        return f"{self.file.name}:{self.call.line}"
+    place: Place
 
     def changed(self, old: Texts, new: Texts, before: TaskLaunch, after: TaskLaunch) -> dict[Path, str]:
         """Returns all texts with the changed launch. Raises `NotApplicable` if it is not found, or if the call does not
         make the kept launch."""
-        if self.file not in new:
-            fix = "load the file by tilewright.editable in the task file, and name it in edit="
-            raise NotApplicable(f"{self.where} is not in an editable file; fix: {fix}")
-        place, _ = launch_call(Source(self.file.name, old[self.file]), self.call.line, self.where)
+        file = Path(self.place.file)
+        number = launch_call(Source(file.name, old[file]), self.place.line)
         shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
-        text = with_launch(Source(self.file.name, new[self.file]), place, before, after, shapes)
-        texts = {**new, self.file: text}
+        text = with_launch(Source(file.name, new[file]), number, before, after, shapes)
+        texts = {**new, file: text}
         for path in texts:
             source = Source(path.name, texts[path])
             if path != file_of(self.task) and after.code.kernel in source.kernels:
@@ -110,7 +115,7 @@ class _Program:
         launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), board)
         expected = _Expected.of(launch, task.space.shipped, board.arch)
         if (difference := expected.difference(made)) is not None:
-            raise NotApplicable(f"{how}{self.call.qualname or self.call.function} {difference}")
+            raise NotApplicable(f"{how}{self.call.qualname or self.place.function} {difference}")
 
 
 @dataclass(frozen=True)

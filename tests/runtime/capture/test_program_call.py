@@ -11,6 +11,7 @@ import pytest
 from tests.optimize.captured_norm import HOST, KERNEL, library, recorded
 
 from tilewright.hardware.architectures import default_board
+from tilewright.runtime.capture.drafted_launch import launch_place
 from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.replaying import replayed
 
@@ -43,6 +44,19 @@ def with_more(x, weights, *rest):
     return started(len(rest), x, weights)
 
 
+def through_another(x, weights):
+    plain = ct.launch
+
+    def launched(stream, grid, kernel, args):
+        return plain(stream, grid, kernel, args)
+
+    ct.launch = launched
+    try:
+        return started(None, x, weights)
+    finally:
+        ct.launch = plain
+
+
 class Layer:
     def __call__(self, x, weights):
         return started(self, x, weights)
@@ -63,12 +77,13 @@ def call_of(folder: Path, made: Callable[[Any], Callable[..., Any]], *more: obje
 
 
 def line_of(call: ProgramCall) -> str:
-    return Path(call.file).read_text().splitlines()[call.line - 1].strip()
+    place = call.places[0]
+    return Path(place.file).read_text().splitlines()[place.line - 1].strip()
 
 
 def test_the_function_around_the_launch_is_called_again(tmp_path: Path) -> None:
     call = call_of(tmp_path, lambda norms: norms.normed)
-    assert (call.function, call.qualname) == ("normed", "normed")
+    assert (call.places[0].function, call.qualname) == ("normed", "normed")
     assert call.module == f"library_of_{tmp_path.name}.norms"
     assert line_of(call).startswith("ct.launch(torch.cuda.current_stream(), grid")
     assert [argument.name for argument in call.arguments] == ["x", "weights", "eps"]
@@ -82,9 +97,18 @@ def test_the_function_around_the_launch_is_called_again(tmp_path: Path) -> None:
 def test_a_function_whose_arguments_cannot_be_described_is_left_out(tmp_path: Path) -> None:
     """The context of an autograd function is an object of torch: the function that the user calls is called again."""
     call = call_of(tmp_path, lambda norms: norms.through_autograd)
-    assert (call.function, call.qualname) == ("started", "through_autograd")
+    assert (call.places[0].function, call.qualname) == ("started", "through_autograd")
     assert line_of(call).startswith("ct.launch(")
     assert replayed(call, {}, BOARD).launches[0].grid == (64, 1, 1)
+
+
+def test_a_launch_through_another_function_is_found_further_out(tmp_path: Path) -> None:
+    """Such as a library that puts its own function in the place of ct.launch."""
+    call = call_of(tmp_path, lambda norms: norms.through_another)
+    assert [place.function for place in call.places[:2]] == ["through_another.<locals>.launched", "started"]
+    place = launch_place(call)
+    assert place is not None
+    assert place.function == "started"
 
 
 def test_further_arguments_of_a_function_are_not_recorded(tmp_path: Path) -> None:
@@ -95,7 +119,7 @@ def test_further_arguments_of_a_function_are_not_recorded(tmp_path: Path) -> Non
 
 def test_without_a_function_to_call_the_place_stays(tmp_path: Path) -> None:
     call = call_of(tmp_path, lambda norms: norms.Layer())
-    assert (call.function, call.qualname) == ("started", "")
+    assert (call.places[0].function, call.qualname) == ("started", "")
     assert "no function around the launch can be called again" in replayed(call, {}, BOARD).problem
 
 

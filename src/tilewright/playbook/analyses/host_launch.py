@@ -67,16 +67,16 @@ class TaskLaunch:
         return {name: value for name, value in self.shipped.items() if name in knobs.hints()}
 
 
-def launch_call(source: Source, line: int, what: str) -> tuple[int, cst.Call]:
-    """Returns the ``ct.launch`` call on ``line``, and its number among these calls of the file.
+def launch_call(source: Source, line: int) -> int:
+    """Returns the number of the ``ct.launch`` on ``line`` among these calls of the file.
 
-    Raises `NotApplicable` if no such call is there. ``what``: the place of the launch, for the message.
+    Raises `NotApplicable` if there is none.
     """
     for place, call in enumerate(_launch_calls(source)):
         first = source.place(call)[0]
         if first <= line <= first + source.code(call).count("\n"):
-            return place, call
-    raise NotApplicable(f"{what} has no ct.launch(...): the program launches through another function")
+            return place
+    raise NotApplicable(f"{source.name}:{line} has no ct.launch(...)")
 
 
 def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunch, tensors: Mapping[str, Shape]) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from tilewright.errors import TilewrightError
 from tilewright.ledger import codec
+from tilewright.playbook.analyses.host_launch import launch_call
+from tilewright.playbook.base import NotApplicable
 from tilewright.records import Json, Value
 from tilewright.runtime.capture.described import DescribedLaunch
-from tilewright.runtime.capture.program_call import ProgramCall
+from tilewright.runtime.capture.program_call import Place, ProgramCall
 from tilewright.source.needed import is_quiet
+from tilewright.source.syntax import Source
 
 
 def editable_text(launch: DescribedLaunch, call: ProgramCall | None) -> Iterator[str]:
@@ -25,11 +30,21 @@ def edit_text(launch: DescribedLaunch, call: ProgramCall | None) -> str:
     return f"    edit=({', '.join(map(repr, _editable(launch, call)))}, __file__),"
 
 
+def launch_place(call: ProgramCall) -> Place | None:
+    """Returns the innermost line of the program with a ``ct.launch``; None if there is none."""
+    for place in call.places:
+        with suppress(NotApplicable, TilewrightError, OSError):
+            launch_call(Source(place.file, Path(place.file).read_text()), place.line)
+            return place
+    return None
+
+
 def _editable(launch: DescribedLaunch, call: ProgramCall | None) -> tuple[str, ...]:
     """Returns the modules or files that may be edited, as `tilewright.editable` takes them. The file with the program's
     launch is left out if loading it would run a program."""
     kernel = launch.module if "." in launch.module else launch.file
-    if call is None or not is_quiet(file := Path(call.file)) or file.resolve() == Path(launch.file):
+    place = None if call is None else launch_place(call)
+    if call is None or place is None or not is_quiet(file := Path(place.file)) or file.resolve() == Path(launch.file):
         return (kernel,)
     top = call.module.split(".")[0]
     root = next((folder.parent for folder in file.parents if folder.name == top), None)

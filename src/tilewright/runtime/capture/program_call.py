@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,21 +18,37 @@ from tilewright.runtime.capture.described import Argument, described_call
 
 OUTSIDE = ("cuda.", "tilewright.", "torch.", "triton.")
 """Prefixes of the names of modules whose functions are not the program's."""
+PLACES = 4
+"""The most lines that are recorded."""
 FRAMES = 12
 """The most functions of the program that are looked at, from the innermost outwards."""
 
 
 @dataclass(frozen=True)
-class ProgramCall:
-    """The place of a launch in a program, and the call of a function that makes the launch again."""
+class Place:
+    """A line of the program. ``function``: the name of the function around it."""
 
     file: str
     line: int
     function: str
-    """The name of the function around the launch."""
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class ProgramCall:
+    """The place of a launch in a program, and the call of a function that makes the launch again.
+
+    places: the line that makes the launch, and the lines that called it, from the innermost outwards. A library may
+        launch through a function of its own. Then the ``ct.launch`` with the grid and the arguments is further out.
+    """
+
+    places: tuple[Place, ...]
+    file: str = ""
     module: str = ""
     qualname: str = ""
-    """The function to call again; empty if there is none."""
+    """The function to call again, with its file and module; empty if there is none."""
     arguments: tuple[Argument, ...] = ()
 
 
@@ -40,13 +57,12 @@ def program_call() -> ProgramCall | None:
     frames = list(_frames())[:FRAMES]
     if not frames:
         return None
-    first = frames[0]
-    place = ProgramCall(first.f_code.co_filename, first.f_lineno, _qualname(first))
+    shown = tuple(Place(each.f_code.co_filename, each.f_lineno, _qualname(each)) for each in frames[:PLACES])
     for frame in frames:
         if (arguments := _arguments(frame)) is not None:
             module = str(frame.f_globals.get("__name__", ""))
-            return replace(place, module=module, qualname=_qualname(frame), arguments=arguments)
-    return place
+            return ProgramCall(shown, frame.f_code.co_filename, module, _qualname(frame), arguments)
+    return ProgramCall(shown)
 
 
 def _frames() -> Iterator[FrameType]:
