@@ -82,9 +82,11 @@ class FieldBuilder:
         entry = next((entry for entry in self.addable if entry.about.id == name), None)
         if entry is None:
             return [], []
+        if entry.about.all_values:
+            return self._added([(variant, entry) for variant in variants[:1]], label, None)
         return self._added([(leader, entry) for leader in _leaders(variants)], label, most)
 
-    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, most: int = STEPS) -> Built:
+    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, most: int | None = STEPS) -> Built:
         """Builds each variant with the change of the entry, at the entry's first site and with its first values."""
         requests: list[Request] = []
         dropped: list[Attempt] = []

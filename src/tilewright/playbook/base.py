@@ -88,7 +88,8 @@ class EntryDescription:
 
     ``together`` makes the change structural: it is tried with the entries of these names, too. They are added one after
     another to the best predicted versions, and all versions are judged as one field. So the change is compared at its
-    own best hints, not at the incumbent's.
+    own best hints, not at the incumbent's. Of an entry with ``all_values``, all values are added, and only to the first
+    version, not to the best predicted: they choose another compiler, which the prediction does not compare.
     """
 
     id: str
@@ -103,6 +104,7 @@ class EntryDescription:
     language: str = "cutile"
     tries: int = 2
     together: tuple[str, ...] = ()
+    all_values: bool = False
 
     def place(self, kind: str) -> int:
         """Returns the entry's rank for a kind of bound."""
