@@ -7,6 +7,8 @@ while its loads are gathers. So the loop would revert each of them, and never se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from tilewright.playbook.base import Entry, KernelFacts, Site, unless_refused
 from tilewright.records import Value
@@ -26,21 +28,26 @@ class Combined(Entry):
         self.rest = tuple(part.about.id for part in self.parts[1:])
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """Returns the first site of the first part to which all other parts can be added."""
+        """Returns the first site of the first part to which all other parts can be added.
+
+        Its promise is the product of the promises of all parts.
+        """
         for site in self.parts[0].sites(source, facts):
-            if site.values and self._completes(source, facts, site):
-                return [site]
+            if site.values and (promise := self._promise(source, facts, site)):
+                return [replace(site, promise=promise)]
         return []
 
-    def _completes(self, source: Source, facts: KernelFacts, site: Site) -> bool:
-        text = unless_refused(self.parts[0].apply, source, site, site.values[0])
-        for part in self.parts[1:]:
-            changed = Source(source.name, text) if text is not None else source
-            found = part.sites(changed, facts) if text is not None else ()
+    def _promise(self, source: Source, facts: KernelFacts, first: Site) -> float:
+        """Returns the product of the promises; 0 if a part cannot be added."""
+        site, promise = first, first.promise
+        for part, following in pairwise(self.parts):
+            text = unless_refused(part.apply, source, site, site.values[0])
+            source = Source(source.name, text or "")
+            found = following.sites(source, facts) if text is not None else ()
             if not found or not found[0].values:
-                return False
-            text = unless_refused(part.apply, changed, found[0], found[0].values[0])
-        return text is not None
+                return 0.0
+            site, promise = found[0], promise * found[0].promise
+        return promise if self.parts[-1].applies(source, site) else 0.0
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return self.parts[0].apply(source, site, value)
