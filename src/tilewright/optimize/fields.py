@@ -25,10 +25,18 @@ from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
 from tilewright.playbook.base import ANY_LANGUAGE, Entry, KernelFacts, Site
 from tilewright.records import Value
 
-LEADERS = 2
-"""How many versions, the best predicted, get the change of the next round."""
-STEPS, MORE_STEPS = 3, 2
-"""The most values of one entry that are added to a leader: of an entry that must follow, and of one that may."""
+
+@dataclass(frozen=True)
+class Width:
+    """How wide a round is: how many versions, the best predicted, get how many values of the next entry."""
+
+    leaders: int
+    values: int | None
+
+
+MUST, MAY, FIELD = Width(3, 3), Width(2, 2), Width(1, None)
+"""The width for an entry that must follow, for one that may be added, and for one whose values are all added. The first
+is wider, because the predicted order of changes of form is not reliable."""
 LOOK_AHEAD = "look_ahead"
 
 Texts = Mapping[Path, str]
@@ -63,7 +71,7 @@ class FieldBuilder:
         attempts += failed
         for name in proposal.rest:
             steps = variants
-            variants, failed = self._round(variants, name, f"{label}-{name}", STEPS)
+            variants, failed = self._round(variants, name, f"{label}-{name}", MUST)
             attempts += failed + [self._dropped(step, f"only a step before {name}") for step in steps]
         return self._screened(variants, attempts, proposal.together, label)
 
@@ -72,28 +80,28 @@ class FieldBuilder:
     ) -> Built:  # fmt: skip
         """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
         for name in together:
-            more, failed = self._round(variants, name, f"{label}-{name}", MORE_STEPS)
+            more, failed = self._round(variants, name, f"{label}-{name}", MAY)
             variants, attempts = variants + more, attempts + failed
         kept, dropped = screen(variants, self.incumbent)
         return kept, attempts + dropped
 
-    def _round(self, variants: Sequence[Variant], name: str, label: str, most: int) -> Built:
+    def _round(self, variants: Sequence[Variant], name: str, label: str, width: Width) -> Built:
         """Adds the change of the entry ``name`` to the best predicted variants."""
         entry = next((entry for entry in self.addable if entry.about.id == name), None)
         if entry is None:
             return [], []
         if entry.about.all_values:
-            return self._added([(variant, entry) for variant in variants[:1]], label, None)
-        return self._added([(leader, entry) for leader in _leaders(variants)], label, most)
+            return self._added([(variant, entry) for variant in variants[:1]], label, FIELD)
+        return self._added([(leader, entry) for leader in _leaders(variants, width)], label, width)
 
-    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, most: int | None = STEPS) -> Built:
+    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, width: Width) -> Built:
         """Builds each variant with the change of the entry, at the entry's first site and with its first values."""
         requests: list[Request] = []
         dropped: list[Attempt] = []
         for variant, entry in pairs:
             before = "" if variant is self.incumbent else f"{variant.value}, "
             with noted(dropped, f"{before}{entry.about.id}", "does not apply"):
-                for value, change in itertools.islice(self._steps(variant, entry), most):
+                for value, change in itertools.islice(self._steps(variant, entry), width.values):
                     text = f"{before}{entry.about.id}={value}"
                     with noted(dropped, text, "does not apply"):
                         requests.append((text, f"{label}-{len(requests)}", change()))
@@ -114,14 +122,14 @@ class FieldBuilder:
         firsts: dict[str, list[Variant]] = {}
         attempts: list[Attempt] = []
         for entry in structural:
-            built, failed = self._added([(self.incumbent, entry)], f"{label}-{entry.about.id}")
+            built, failed = self._added([(self.incumbent, entry)], f"{label}-{entry.about.id}", MUST)
             attempts += failed
             if built:
-                firsts[entry.about.id] = _leaders(built)
+                firsts[entry.about.id] = _leaders(built, MAY)
         possible = [entry for entry in structural if entry.about.id in firsts]
         pairs = itertools.combinations(possible, 2)
         chosen = [(leader, other) for one, other in pairs for leader in firsts[one.about.id]]
-        variants, failed = self._added(chosen, f"{label}-pair", MORE_STEPS)
+        variants, failed = self._added(chosen, f"{label}-pair", MAY)
         enough = (1 - PREDICTED_WORTH) * self.incumbent.predicted_us
         kept = [variant for variant in variants if variant.predicted_us < enough]
         attempts += failed + [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]
@@ -147,10 +155,10 @@ def addable(entries: Sequence[Entry], language: str, lossy: bool) -> tuple[Entry
     return tuple(entry for entry in fitting if lossy or entry.about.risk == "lossless")
 
 
-def _leaders(variants: Sequence[Variant]) -> list[Variant]:
+def _leaders(variants: Sequence[Variant], width: Width) -> list[Variant]:
     """Returns the best predicted variants with different code."""
     distinct = {variant.identity: variant for variant in sorted(variants, key=_predicted, reverse=True)}
-    return sorted(distinct.values(), key=_predicted)[:LEADERS]
+    return sorted(distinct.values(), key=_predicted)[: width.leaders]
 
 
 def _predicted(variant: Variant) -> float:

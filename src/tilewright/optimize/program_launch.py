@@ -19,7 +19,8 @@ from tilewright.ledger import codec
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_hints, with_launch
-from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.analyses.task_code import launch_of
+from tilewright.playbook.base import NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.drafted_launch import launch_place
@@ -184,7 +185,9 @@ def _set(hints: Mapping[str, Value]) -> dict[str, Value]:
 def _words(after: TaskLaunch, incumbent: Variant) -> str:
     """Says what must be launched, with the captured shape as an example."""
     here = next(iter(incumbent.grids.values()))
-    config = ", ".join(f"{name}={value}" for name, value in after.shipped.items() if value is not None)
-    args = ", ".join(after.source.code(each) for each in after.args)
-    grid = " ".join(after.source.code(after.code.grid).split())
-    return f"{after.code.kernel} over {grid} (here {here}) on ({args}), with {config or 'no hint'}"
+    config = ", ".join(f"{name}={value}" for name, value in after.shipped.items() if value is not None) or "no hint"
+    code = unless_refused(launch_of, after.source)
+    if code is None:
+        return f"as the launch in {after.source.name} (here over {here}), with {config}"
+    grid, args = (" ".join(after.source.code(node).split()) for node in (code.grid, code.args))
+    return f"{code.kernel} over {grid} (here {here}) on {args}, with {config}"

@@ -76,7 +76,10 @@ def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board) -> Repl
         if not answer.is_file():
             last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
             return Replayed(problem=f"the call could not be made again: {last}")
-        return codec.from_json(Replayed, json.loads(answer.read_text()))
+        try:
+            return codec.from_json(Replayed, json.loads(answer.read_text()))
+        except ValueError as error:  # the program's own code may have written to the folder
+            return Replayed(problem=f"its answer cannot be read: {error}")
 
 
 def _import_root(call: ProgramCall) -> Path:
@@ -90,6 +93,7 @@ def main() -> None:
     request = codec.from_json(ReplayRequest, json.loads(Path(sys.argv[1]).read_text()), defaults=True)
     sys.path[:] = list(request.path)
     answer = Path(request.answer)
+    os.environ |= dict.fromkeys(("HOME", "XDG_CACHE_HOME"), str(answer.parent))  # nothing else can be written
     answer.write_text(json.dumps(codec.to_json(_made(request))))
     sys.stdout.flush()
     os._exit(0)  # threads and exit handlers of the program's libraries do not matter here
