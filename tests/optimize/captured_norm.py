@@ -20,6 +20,13 @@ import cuda.tile as ct
 import torch
 
 
+@ct.kernel
+def copied(x, y, BLOCK: ct.Constant[int]):
+    """Another kernel of the file, with gathers of its own."""
+    columns = ct.arange(BLOCK, dtype=ct.int32)
+    ct.scatter(y, (ct.bid(0), columns), ct.gather(x, (ct.bid(0), columns)))
+
+
 @ct.kernel(occupancy=4)
 def cubic_norm(x, y, weights, scales, COLUMNS: ct.Constant[int], eps, BLOCK: ct.Constant[int]):
     """y = w0 · norm(x³) + w1 · norm(x), for one row."""

@@ -169,6 +169,6 @@ def test_a_program_without_its_source_is_refused(tmp_path: Path) -> None:
         [elsewhere] = case.in_program()
         captured.call = None
         [unknown] = case.in_program()
-    assert "no ct.launch(...) is found at other.py:31, because its file is gone" in gone
-    assert "other.py:31 is not in an editable file; fix: load the file by tilewright.editable" in elsewhere
+    assert "no ct.launch(...) is found at other.py:38, because its file is gone" in gone
+    assert "other.py:38 is not in an editable file; fix: load the file by tilewright.editable" in elsewhere
     assert "does not say where the program made the launch" in unknown

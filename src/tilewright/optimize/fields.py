@@ -95,7 +95,7 @@ class FieldBuilder:
         return self._added([(leader, entry) for leader in _leaders(variants, width)], label, width)
 
     def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, width: Width) -> Built:
-        """Builds each variant with the change of the entry, at the entry's first site and with its first values."""
+        """Builds each variant with the change of the entry, at its first site in the launched kernel."""
         requests: list[Request] = []
         dropped: list[Attempt] = []
         for variant, entry in pairs:
@@ -109,9 +109,10 @@ class FieldBuilder:
         return variants, dropped + failed
 
     def _steps(self, variant: Variant, entry: Entry) -> Iterator[tuple[Value, Callable[[], Texts]]]:
-        texts = variant.texts
+        texts, facts = variant.texts, self.facts_of(variant)
         for files in edited_files(texts):
-            for site in entry.sites(files.source, self.facts_of(variant))[:1]:
+            launched = (site for site in entry.sites(files.source, facts) if site.kernel in ("", facts.kernel))
+            for site in itertools.islice(launched, 1):
                 for value in site.search() if site.search else site.values:
                     yield value, _change(entry, files, site, value, texts)
                 return

@@ -24,7 +24,7 @@ from tilewright.playbook.base import NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.drafted_launch import launch_place
-from tilewright.runtime.capture.program_call import Place, ProgramCall
+from tilewright.runtime.capture.program_call import ProgramCall, ProgramLine
 from tilewright.runtime.capture.reference import Captured
 from tilewright.runtime.capture.replaying import Replayed, replayed
 from tilewright.source.syntax import Source
@@ -72,7 +72,7 @@ def _call_of(captured: Captured) -> ProgramCall:
         raise NotApplicable(f"call= of the captured kernel cannot be read: {error}") from error
 
 
-def _place_of(call: ProgramCall, editable: Texts) -> Place:
+def _place_of(call: ProgramCall, editable: Texts) -> ProgramLine:
     """Returns the place of the program's ``ct.launch``. Raises `NotApplicable` if it cannot be changed."""
     place = launch_place(call)
     if place is None:
@@ -91,7 +91,7 @@ class _Program:
     incumbent: Variant
     task: Task
     call: ProgramCall
-    place: Place
+    place: ProgramLine
 
     def changed(self, old: Texts, new: Texts, before: TaskLaunch, after: TaskLaunch) -> dict[Path, str]:
         """Returns all texts with the changed launch. Raises `NotApplicable` if it is not found, or if the call does not

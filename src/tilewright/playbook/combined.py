@@ -28,7 +28,7 @@ class Combined(Entry):
         self.rest = tuple(part.about.id for part in self.parts[1:])
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """Returns the first site of the first part to which all other parts can be added.
+        """Returns the first site of the first part to which all other parts can be added in the same kernel.
 
         Its promise is the product of the promises of all parts.
         """
@@ -43,7 +43,8 @@ class Combined(Entry):
         for part, following in pairwise(self.parts):
             text = unless_refused(part.apply, source, site, site.values[0])
             source = Source(source.name, text or "")
-            found = following.sites(source, facts) if text is not None else ()
+            sites = following.sites(source, facts) if text is not None else ()
+            found = [each for each in sites if each.kernel == first.kernel]
             if not found or not found[0].values:
                 return 0.0
             site, promise = found[0], promise * found[0].promise

@@ -12,7 +12,7 @@ from tilewright.playbook.analyses.host_launch import launch_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Json, Value
 from tilewright.runtime.capture.described import DescribedLaunch
-from tilewright.runtime.capture.program_call import Place, ProgramCall
+from tilewright.runtime.capture.program_call import ProgramCall, ProgramLine
 from tilewright.source.needed import is_quiet
 from tilewright.source.syntax import Source
 
@@ -30,7 +30,7 @@ def edit_text(launch: DescribedLaunch, call: ProgramCall | None) -> str:
     return f"    edit=({', '.join(map(repr, _editable(launch, call)))}, __file__),"
 
 
-def launch_place(call: ProgramCall) -> Place | None:
+def launch_place(call: ProgramCall) -> ProgramLine | None:
     """Returns the innermost line of the program with a ``ct.launch``; None if there is none."""
     for place in call.places:
         with suppress(NotApplicable, TilewrightError, OSError):

@@ -25,7 +25,7 @@ FRAMES = 12
 
 
 @dataclass(frozen=True)
-class Place:
+class ProgramLine:
     """A line of the program. ``function``: the name of the function around it."""
 
     file: str
@@ -44,7 +44,7 @@ class ProgramCall:
         launch through a function of its own. Then the ``ct.launch`` with the grid and the arguments is further out.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[ProgramLine, ...]
     file: str = ""
     module: str = ""
     qualname: str = ""
@@ -57,7 +57,7 @@ def program_call() -> ProgramCall | None:
     frames = list(_frames())[:FRAMES]
     if not frames:
         return None
-    shown = tuple(Place(each.f_code.co_filename, each.f_lineno, _qualname(each)) for each in frames[:PLACES])
+    shown = tuple(ProgramLine(each.f_code.co_filename, each.f_lineno, _qualname(each)) for each in frames[:PLACES])
     for frame in frames:
         if (arguments := _arguments(frame)) is not None:
             module = str(frame.f_globals.get("__name__", ""))
