@@ -125,6 +125,11 @@ UNWRITABLE = {
         "cubic_norm, (", "KERNELS[columns > 64], (", "launches what 'KERNELS[columns > 64]' holds, not cubic_norm"
     ),
     "a grid of a function": Unwritable("(rows, 1, 1)", "shape_of(x)", "the grid 'grid' is not written as a tuple"),
+    "a second launch of the kernel": Unwritable(
+        "    return y",
+        "    if rows == 7:\n        ct.launch(0, (1,), cubic_norm, (x, y, weights, scales, 1, eps, 1))\n    return y",
+        "launches cubic_norm, too, with fewer arguments",
+    ),
     "another launch each time": Unwritable(
         "(rows, 1, 1)",
         "(rows * next(TIMES) // 2, 1, 1)",

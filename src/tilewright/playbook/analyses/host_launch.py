@@ -90,6 +90,9 @@ def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunc
     kernel = after.code.kernel
     host = HostLaunch(source, _launch_calls(source)[place], before, tensors)
     host.refuse_other_kernel(kernel)
+    others = [call for call in _launch_calls(source) if call is not host.call and _launches(call, kernel)]
+    if others and len(after.args) != len(before.args):
+        raise NotApplicable(f"{source.name}:{source.place(others[0])[0]} launches {kernel}, too, with fewer arguments")
     statements = host.statements(after)
     changes = host.arguments(after)
     if [after.text(axis) for axis in after.grid] != [before.text(axis) for axis in before.grid] or not after.grid:
@@ -130,7 +133,10 @@ class HostLaunch:
         if len(given) != 4:
             raise NotApplicable(f"{self._where} does not pass stream, grid, kernel and arguments one by one")
         _, self.grid, self.kernel, self.args = given
-        self.function = next(node for node in self.source.parents(self.call) if isinstance(node, cst.FunctionDef))
+        around = [node for node in self.source.parents(self.call) if isinstance(node, cst.FunctionDef)]
+        if not around:
+            raise NotApplicable(f"{self._where} is in no function")
+        self.function = around[0]
 
     @property
     def _where(self) -> str:
@@ -295,6 +301,10 @@ def _knobs_in(source: Source, node: Expression) -> list[str]:
 
 def _launch_calls(source: Source) -> list[cst.Call]:
     return [call for call in source.every(cst.Call) if source.tile_name(dotted(call.func)) == "launch"]
+
+
+def _launches(call: cst.Call, kernel: str) -> bool:
+    return any(dotted(arg.value).rpartition(".")[2] == kernel for arg in call.args)
 
 
 def _line_of(source: Source, call: cst.Call) -> cst.SimpleStatementLine:
