@@ -62,11 +62,14 @@ def test_the_combination_is_proposed_verified_and_listed(optimized: Optimized, c
     assert "(min(D0, hardware.sms * config.BLOCKS_PER_SM" in patch, "the launch of the task is changed, too"
 
 
-def test_no_single_step_gains(combined: Iteration) -> None:
-    """Tile access alone is slower, so without the combination the loop would never get there."""
-    alone = {attempt.value: attempt.reason for attempt in combined.attempts if "only a step" in attempt.reason}
-    assert set(alone) == {"every access", "loads only", "stores only"}
-    assert all(float(reason.split()[1].rstrip("×")) > 1.5 for reason in alone.values())
+def test_no_version_makes_only_one_of_the_changes(combined: Iteration) -> None:
+    """Tile access alone is not compiled here: it is an entry of its own, and some kernels do not compile with it."""
+    assert {attempt.value.split(", ")[0] for attempt in combined.attempts} == {
+        "every access",
+        "loads only",
+        "stores only",
+    }
+    assert all(", persistent=" in attempt.value for attempt in combined.attempts)
 
 
 def test_the_change_is_tried_with_the_hints_that_interact(combined: Iteration) -> None:

@@ -41,6 +41,8 @@ LOOK_AHEAD = "look_ahead"
 
 Texts = Mapping[Path, str]
 Built = tuple[list[Variant], list[Attempt]]
+Start = tuple[str, Texts, KernelFacts]
+"""A version to which a change is added: its changes so far as text, its files, and the facts for the next entry."""
 
 
 @dataclass(frozen=True)
@@ -67,55 +69,54 @@ class FieldBuilder:
         if proposal.entry == LOOK_AHEAD:
             return self._pairs(label)
         requests, attempts = apply_values(proposal, self.incumbent.texts, label)
+        facts = self.facts_of(self.incumbent)
+        for entry in self._named(proposal.rest):  # nothing is compiled in between: a step alone may not compile
+            starts = [(f"{value}, ", texts, facts) for value, _, texts in requests]
+            requests, failed = self._requests(starts, entry, f"{label}-{entry.about.id}", MUST)
+            attempts += failed
         variants, failed = self.build(requests)
-        attempts += failed
-        for name in proposal.rest:
-            steps = variants
-            variants, failed = self._round(variants, name, f"{label}-{name}", MUST)
-            attempts += failed + [self._dropped(step, f"only a step before {name}") for step in steps]
-        return self._screened(variants, attempts, proposal.together, label)
+        return self._screened(variants, attempts + failed, proposal.together, label)
 
     def _screened(
         self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str
     ) -> Built:  # fmt: skip
         """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
-        for name in together:
-            more, failed = self._round(variants, name, f"{label}-{name}", MAY)
+        for entry in self._named(together):
+            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", MAY)
             variants, attempts = variants + more, attempts + failed
         kept, dropped = screen(variants, self.incumbent)
         return kept, attempts + dropped
 
-    def _round(self, variants: Sequence[Variant], name: str, label: str, width: Width) -> Built:
-        """Adds the change of the entry ``name`` to the best predicted variants."""
-        entry = next((entry for entry in self.addable if entry.about.id == name), None)
-        if entry is None:
-            return [], []
-        if entry.about.all_values:
-            return self._added([(variant, entry) for variant in variants[:1]], label, FIELD)
-        return self._added([(leader, entry) for leader in _leaders(variants, width)], label, width)
+    def _named(self, names: Sequence[str]) -> list[Entry]:
+        """Returns the entries with these names, in this order. An entry of another package may be missing."""
+        known = {entry.about.id: entry for entry in self.addable}
+        return [known[name] for name in names if name in known]
 
-    def _added(self, pairs: Sequence[tuple[Variant, Entry]], label: str, width: Width) -> Built:
-        """Builds each variant with the change of the entry, at its first site in the launched kernel."""
-        requests: list[Request] = []
-        dropped: list[Attempt] = []
-        for variant, entry in pairs:
-            before = "" if variant is self.incumbent else f"{variant.value}, "
-            with noted(dropped, f"{before}{entry.about.id}", "does not apply"):
-                for value, change in itertools.islice(self._steps(variant, entry), width.values):
-                    text = f"{before}{entry.about.id}={value}"
-                    with noted(dropped, text, "does not apply"):
-                        requests.append((text, f"{label}-{len(requests)}", change()))
+    def _round(self, variants: Sequence[Variant], entry: Entry, label: str, width: Width) -> Built:
+        """Builds the best predicted variants with the change of the entry."""
+        if entry.about.all_values:
+            leaders, width = list(variants[:1]), FIELD
+        else:
+            leaders = _leaders(variants, width)
+        before = ("" if variant is self.incumbent else f"{variant.value}, " for variant in leaders)
+        starts = [(text, each.texts, self.facts_of(each)) for text, each in zip(before, leaders, strict=True)]
+        requests, dropped = self._requests(starts, entry, label, width)
         variants, failed = self.build(requests)
         return variants, dropped + failed
 
-    def _steps(self, variant: Variant, entry: Entry) -> Iterator[tuple[Value, Callable[[], Texts]]]:
-        texts, facts = variant.texts, self.facts_of(variant)
-        for files in edited_files(texts):
-            launched = (site for site in entry.sites(files.source, facts) if site.kernel in ("", facts.kernel))
-            for site in itertools.islice(launched, 1):
-                for value in site.search() if site.search else site.values:
-                    yield value, _change(entry, files, site, value, texts)
-                return
+    def _requests(
+        self, starts: Sequence[Start], entry: Entry, label: str, width: Width
+    ) -> tuple[list[Request], list[Attempt]]:
+        """Adds the change of the entry to each version, at its first site in the launched kernel."""
+        requests: list[Request] = []
+        dropped: list[Attempt] = []
+        for before, texts, facts in starts:
+            with noted(dropped, f"{before}{entry.about.id}", "does not apply"):
+                for value, change in itertools.islice(_steps(texts, facts, entry), width.values):
+                    text = f"{before}{entry.about.id}={value}"
+                    with noted(dropped, text, "does not apply"):
+                        requests.append((text, f"{label}-{len(requests)}", change()))
+        return requests, dropped
 
     def _pairs(self, label: str) -> Built:
         """Builds all pairs of structural changes, and keeps those that are predicted to gain."""
@@ -123,17 +124,18 @@ class FieldBuilder:
         firsts: dict[str, list[Variant]] = {}
         attempts: list[Attempt] = []
         for entry in structural:
-            built, failed = self._added([(self.incumbent, entry)], f"{label}-{entry.about.id}", MUST)
+            built, failed = self._round([self.incumbent], entry, f"{label}-{entry.about.id}", MUST)
             attempts += failed
             if built:
                 firsts[entry.about.id] = _leaders(built, MAY)
-        possible = [entry for entry in structural if entry.about.id in firsts]
-        pairs = itertools.combinations(possible, 2)
-        chosen = [(leader, other) for one, other in pairs for leader in firsts[one.about.id]]
-        variants, failed = self._added(chosen, f"{label}-pair", MAY)
+        variants: list[Variant] = []
+        for one, other in itertools.combinations([entry for entry in structural if entry.about.id in firsts], 2):
+            name = f"{label}-{one.about.id}-{other.about.id}"
+            built, failed = self._round(firsts[one.about.id], other, name, MAY)
+            variants, attempts = variants + built, attempts + failed
         enough = (1 - PREDICTED_WORTH) * self.incumbent.predicted_us
         kept = [variant for variant in variants if variant.predicted_us < enough]
-        attempts += failed + [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]
+        attempts += [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]
         together = dict.fromkeys(name for entry in structural for name in entry.about.together if name not in firsts)
         return self._screened(kept, attempts, tuple(together) if kept else (), label)
 
@@ -164,6 +166,17 @@ def _leaders(variants: Sequence[Variant], width: Width) -> list[Variant]:
 
 def _predicted(variant: Variant) -> float:
     return variant.predicted_us
+
+
+def _steps(texts: Texts, facts: KernelFacts, entry: Entry) -> Iterator[tuple[Value, Callable[[], Texts]]]:
+    """Yields the values of the entry's first site in the launched kernel, each with the function that changes the
+    texts."""
+    for files in edited_files(texts):
+        launched = (site for site in entry.sites(files.source, facts) if site.kernel in ("", facts.kernel))
+        for site in itertools.islice(launched, 1):
+            for value in site.search() if site.search else site.values:
+                yield value, _change(entry, files, site, value, texts)
+            return
 
 
 def _change(entry: Entry, files: EditedFiles, site: Site, value: Value, texts: Texts) -> Callable[[], Texts]:
