@@ -335,7 +335,7 @@ def staged(
             bounds = {one.name: bound_of(task, one, H200) for one in workloads}
             loop = Loop(
                 Setup(
-                    record, ledger, workspace, builder, gate, tuple(entries), tuple(proposers),
+                    record, ledger, workspace, builder, gate, tuple(entries), tuple(entries), tuple(proposers),
                     history or {}, bounds, limits, lambda *told: None,
                 ),
                 incumbent,

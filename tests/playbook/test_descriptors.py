@@ -16,9 +16,8 @@ from tests.languages.tileir_from_triton.kit import launch
 from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.triton_tasks import MATMUL, ON_PTX, imported, kernel, right
 
-from tilewright.languages.triton.hints import ON_TILE_IR
-from tilewright.playbook.analyses.triton_routes import change_in
 from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.entries import tile_ir_route
 from tilewright.playbook.entries.descriptors import ENTRY, descriptors_in
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
@@ -114,7 +113,7 @@ def test_a_changed_task_is_correct(text: str, tmp_path: Path) -> None:
     assert verdict(loaded(done, tmp_path)).verdict.startswith("correct")
 
 
-def test_the_values_name_tensors_and_the_route(tmp_path: Path) -> None:
+def test_the_values_name_tensors(tmp_path: Path) -> None:
     def values(text: str) -> tuple[object, ...]:
         [site] = ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path)))
         return site.values
@@ -122,17 +121,22 @@ def test_the_values_name_tensors_and_the_route(tmp_path: Path) -> None:
     names = ("a_ptr, b_ptr, c_ptr", "a_ptr, b_ptr", "c_ptr")
     assert values(MATMUL) == names
     assert values(TRANSPOSED) == ("a_ptr, b_ptr.T, c_ptr", "a_ptr, b_ptr.T", "c_ptr")
-    found = values(ON_PTX)
-    assert found[-3:] == names and set(map(change_in, found)) == set(names)
-    best = f"{names[0]}{ON_TILE_IR} with BLOCK_N=64,num_stages=6,num_worker_warps=8"
-    assert names[0] + ON_TILE_IR in found
-    assert best in found, "the other route is tried with its own hints and larger tiles"
+    assert values(ON_PTX) == names
+
+
+def test_the_other_route_is_tried_with_the_new_source(tmp_path: Path) -> None:
+    """With its own hints and larger tiles: only both changes together may be faster."""
+    assert ENTRY.about.together == ("tile_ir_route",) and tile_ir_route.ENTRY.about.all_values
     source = Source("task.py", ON_PTX)
     [site] = ENTRY.sites(source, facts_of(loaded(ON_PTX, tmp_path)))
-    new = " ".join(changed_lines(ON_PTX, ENTRY.apply(source, site, "c_ptr" + ON_TILE_IR))[1])
+    changed = Source("task.py", ENTRY.apply(source, site, site.values[0]))
+    [route] = tile_ir_route.ENTRY.sites(changed, facts_of(loaded(changed.text, tmp_path)))
+    best = "route=tileir,BLOCK_N=64,num_stages=6,num_worker_warps=8"
+    assert {"route=tileir", best} <= set(route.values)
+    new = " ".join(changed_lines(ON_PTX, tile_ir_route.ENTRY.apply(changed, route, "route=tileir"))[1])
     assert "'tileir'" in new and '"num_warps": None' in new and '"num_warps": (4, 8, None)' in new
     assert "num_worker_warps" not in new
-    shipped = loaded(ENTRY.apply(source, site, best), tmp_path).space.shipped
+    shipped = loaded(tile_ir_route.ENTRY.apply(changed, route, best), tmp_path).space.shipped
     assert (shipped["BLOCK_N"], shipped["num_stages"], shipped["num_worker_warps"]) == (64, 6, 8)
 
 

@@ -14,6 +14,7 @@ from tests.playbook.triton_tasks import MATMUL
 
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries.descriptors import ENTRY as DESCRIPTORS
+from tilewright.playbook.entries.tile_ir_route import ENTRY as TILE_IR
 from tilewright.playbook.entries.triton_persistent import ENTRY
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
@@ -37,7 +38,9 @@ def by_descriptors(tmp_path: Path) -> str:
     """The matmul on Tile IR, as `descriptors` writes it."""
     source = Source("task.py", PLAIN)
     site = only(DESCRIPTORS.sites(source, facts_of(loaded(PLAIN, tmp_path))))
-    return DESCRIPTORS.change(source, site, "a, b, c on Tile IR with BLOCK_N=256,num_stages=6,num_worker_warps=8")
+    source = Source("task.py", DESCRIPTORS.change(source, site, "a, b, c"))
+    route = only(TILE_IR.sites(source, facts_of(loaded(source.text, tmp_path))))
+    return TILE_IR.change(source, route, "route=tileir,BLOCK_N=256,num_stages=6,num_worker_warps=8")
 
 
 def test_descriptors_are_made_before_the_loop(tmp_path: Path) -> None:

@@ -187,7 +187,8 @@ def made(path: Path, arch: str, gpu: str | None) -> Evidence:
     with Ledger(path) as ledger:
         name = ledger.begin(run).run
         ledger.append(name, baseline_iteration())
-        ledger.append(name, replace(raced(1, 15.0, 20.0, keep=True), entry="descriptors", value="a, b on Tile IR"))
+        value = "a, b, tile_ir_route=route=tileir"
+        ledger.append(name, replace(raced(1, 15.0, 20.0, keep=True), entry="descriptors", value=value))
         ledger.append(name, crashed(2))
         ledger.append(name, replace(raced(3, 12.0, 15.0, keep=True), entry="tile_ir_hints", value="occupancy=2"))
         ledger.finish(name, "every entry was tried", (), "")

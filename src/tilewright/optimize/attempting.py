@@ -130,7 +130,7 @@ class Builder:
         dropped: list[Attempt] = []
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
-            with _noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
+            with noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
                 task = self.candidates.task(self.baseline, self.where, version.files)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
@@ -201,10 +201,10 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
     requests: list[Request] = []
     dropped: list[Attempt] = []
     values: Sequence[Value] = ()
-    with _noted(dropped, "", "cannot look for values"):
+    with noted(dropped, "", "cannot look for values"):
         values = proposal.values()
     for place, value in enumerate(values):
-        with _noted(dropped, value, "does not apply"):
+        with noted(dropped, value, "does not apply"):
             changed = proposal.apply(value)
             if changed == texts:
                 dropped.append(no_variant(value, "duplicate", "leaves the source as it is"))
@@ -214,7 +214,7 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
 
 
 @contextmanager
-def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
+def noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
     """Adds ``value`` to ``dropped`` if code of a version or an entry raises in the ``with`` block. The loop goes on."""
     try:
         yield

@@ -18,16 +18,17 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecor
 from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
+from tilewright.optimize.fields import look_ahead
 from tilewright.optimize.gates.base import Gate, Judged
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer, Seen, proposal_of
 from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
+from tilewright.playbook.analyses.edited_files import edited_files
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.progress import BEST, Progress
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Bound, Value, Workload
-from tilewright.source.syntax import Source
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Setup:
     builder: Builder
     gate: Gate
     entries: Sequence[Entry]
+    addable: Sequence[Entry]
+    """The entries that may be added to a structural change. ``--only`` does not limit them."""
     proposers: Sequence[Proposer]
     history: Mapping[str, EntryHistory]
     bounds: Mapping[str, Bound]
@@ -89,25 +92,30 @@ class Bookkeeping:
         ranked, failures = proposals(texts, facts, self.setup.entries, past)
         self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
         yield from ranked
+        ahead = look_ahead()
+        if ahead.key not in self.tried or self.tried[ahead.key].kept < self._kept:
+            yield ahead
 
     def facts(self) -> KernelFacts:
         """Returns the facts of the incumbent. They are cached until the incumbent changes."""
         if self._facts is None or self._facts[0] is not self.incumbent:
-            variant, builder, bounds = self.incumbent, self.setup.builder, self.setup.bounds
-            work: dict[str, CountedWork] = {}
-
-            def counted(workload: Workload) -> CountedWork:
-                if workload.name not in work:
-                    work[workload.name] = count(variant.task, workload, builder.board)
-                return work[workload.name]
-
-            facts = KernelFacts(variant.task, builder.board, builder.workloads, bounds, variant.codes, counted)
-            self._facts = variant, facts
+            self._facts = self.incumbent, self.facts_of(self.incumbent)
         return self._facts[1]
+
+    def facts_of(self, variant: Variant) -> KernelFacts:
+        """Returns the facts of a variant. Its work is counted only when an entry asks for it."""
+        builder, work = self.setup.builder, dict[str, CountedWork]()
+
+        def counted(workload: Workload) -> CountedWork:
+            if workload.name not in work:
+                work[workload.name] = count(variant.task, workload, builder.board)
+            return work[workload.name]
+
+        return KernelFacts(variant.task, builder.board, builder.workloads, self.setup.bounds, variant.codes, counted)
 
     def findings(self) -> list[str]:
         """Returns problems that the entries find but that no change of the source can repair, such as token chains."""
-        sources = [Source(path.name, text) for path, text in self.incumbent.texts.items()]
+        sources = [files.source for files in edited_files(self.incumbent.texts)]
         pairs = [(entry, source) for entry in self.setup.entries for source in sources]
         return [finding for entry, source in pairs for finding in entry.findings(source, self.facts())]
 

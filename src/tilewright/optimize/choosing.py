@@ -16,6 +16,7 @@ from pathlib import Path
 from tilewright.errors import in_one_line
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.ledger.records import EntryHistory
+from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
 from tilewright.playbook.base import LAST, Entry, KernelFacts, Risk, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -65,6 +66,14 @@ class Proposal:
     """The reasons for the score."""
     line: int = 0
     kind: Callable[[Value], ChangeKind] = lambda value: "form"
+    rest: tuple[str, ...] = ()
+    """The entries whose changes must be added to each value, in this order."""
+    together: tuple[str, ...] = ()
+    """The entries whose changes are tried in addition, in this order."""
+
+    @property
+    def key(self) -> Key:
+        return self.entry, self.place
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,8 @@ def proposals(
     launched = _launched(facts)
     ranked: list[Proposal] = []
     failures: list[str] = []
-    for path, text in texts.items():
-        source = Source(path.name, text)
+    for files in edited_files(texts):
+        source = files.source
         reachable = _reachable(source, launched)
         for entry in entries:
             if entry.about.risk == "lossy" and not past.lossy:
@@ -104,7 +113,7 @@ def proposals(
             try:
                 sites = entry.sites(source, facts)
             except Exception as error:  # an entry that fails on some code does not end the loop
-                failures.append(f"{entry.about.id} {entry.about.name} cannot read {path.name}: {in_one_line(error)}")
+                failures.append(f"{entry.about.id} {entry.about.name} cannot read {source.name}: {in_one_line(error)}")
                 continue
             named: Counter[str] = Counter()
             for site in sites:
@@ -112,27 +121,28 @@ def proposals(
                     continue
                 place = f"{site.what}, {site.kernel}"
                 if len(texts) > 1:
-                    place += f" in {path.name}"
+                    place += f" in {source.name}"
                 named[place] += 1
                 if named[place] > 1:
                     place += f" #{named[place]}"
                 before = past.tried.get((entry.about.id, place), Tries(0, -1))
                 if before.times < entry.about.tries and before.kept < past.kept:
                     score, why = _scored(entry, site, facts, past, before.times)
-                    ranked.append(_proposal(entry, site, place, path, source, texts, score, why))
+                    ranked.append(_proposal(entry, site, place, files, texts, score, why))
     ranked.sort(key=lambda proposal: (-proposal.score, proposal.entry, proposal.line, proposal.place))
     return ranked, failures
 
 
 def _proposal(
-    entry: Entry, site: Site, place: str, path: Path, source: Source, texts: Mapping[Path, str], score: float, why: str
+    entry: Entry, site: Site, place: str, files: EditedFiles, texts: Mapping[Path, str], score: float, why: str
 ) -> Proposal:
     about = entry.about
     return Proposal(
         entry=about.id, name=f"{about.name}: {site.what}", place=place, risk=about.risk,
         values=site.search or (lambda: site.values),
-        apply=lambda value: {**texts, path: entry.change(source, site, value)},
+        apply=lambda value: {**texts, **files.parted(entry.change(files.source, site, value))},
         score=score, why=f"line {site.line}; {why}", line=site.line, kind=entry.kind,
+        rest=entry.rest, together=about.together,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tilewright.optimize.attempting import Variant
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.gates.base import VariantChecker
 from tilewright.optimize.optimized import Optimized
+from tilewright.optimize.program_launch import in_program
 from tilewright.records import Bound, MachineCode
 
 NEAR = 1.3
@@ -101,6 +102,7 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
         reasons.append(advice)
     if undecided := sum(not iteration.decided for iteration in run.iterations):
         reasons.append(f"{undecided} not decided: the noise hid whether they are faster, so they were not kept")
+    reasons += in_program(setup.builder.baseline, setup.workspace, run.incumbent, len(run.iterations))
     patch = setup.workspace.patch()
     setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
     folder = setup.ledger.folder(setup.run.run)

@@ -22,10 +22,11 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import TimeUp, Variant, apply_values, no_variant, screen, within
+from tilewright.optimize.attempting import TimeUp, Variant, no_variant, within
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finish, revert_incorrect_changes
+from tilewright.optimize.fields import LOOK_AHEAD, FieldBuilder
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
@@ -112,7 +113,8 @@ class Loop(Bookkeeping):
             except TimeUp:
                 late = f"did not compile within {options.minutes:g} min"
                 variants, attempts = [], [no_variant(proposal.place, "failed", late)]
-            if variants or proposal.entry == ENTRY:  # a proposer is always told the outcome of its change
+            if variants or proposal.entry == ENTRY or (attempts and proposal.entry == LOOK_AHEAD):
+                # A proposer is always told the outcome of its change, and the ledger has all pruned pairs.
                 return proposal, variants, attempts
             self.count_site(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
@@ -122,11 +124,11 @@ class Loop(Bookkeeping):
         """Returns the variants to judge, and an `Attempt` with the reason for every dropped value."""
         self.built += 1  # part of the name: one iteration may build two proposals of one entry
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
-        requests, inapplicable = apply_values(proposal, self.incumbent.texts, label)
-        compiled, failed = self.setup.builder.build(requests)
-        compiled = [replace(variant, kind=proposal.kind(variant.value)) for variant in compiled]
-        variants, dropped = screen(compiled, self.incumbent)
-        return variants, [*inapplicable, *failed, *dropped]
+        fields = FieldBuilder(
+            self.incumbent, self.setup.entries, self.setup.addable, self.setup.builder.build, self.facts_of
+        )
+        variants, attempts = fields.field(proposal, label)
+        return [replace(variant, kind=proposal.kind(variant.value)) for variant in variants], attempts
 
     def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
         """Verifies, races and confirms the variants, and decides. If the iteration crashed, returns the reason."""

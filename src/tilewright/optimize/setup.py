@@ -19,6 +19,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.bookkeeping import Setup
+from tilewright.optimize.fields import addable
 from tilewright.optimize.gates.arena import Arena
 from tilewright.optimize.gates.base import Gate, VariantChecker
 from tilewright.optimize.gates.measured import MeasuredGate
@@ -27,6 +28,7 @@ from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
 from tilewright.optimize.recording import record_of
 from tilewright.optimize.versions.workspace import Workspace
+from tilewright.playbook import catalogue
 from tilewright.playbook.base import by_present_name, present_name
 from tilewright.records import Bound
 from tilewright.task.loading import where_is
@@ -94,6 +96,7 @@ def prepare(
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
     setup = Setup(
         record, ledger, workspace, builder, gate, entries,
+        addable(catalogue(), request.language, request.options.lossy),
         (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
         request.options, request.progress,
     )  # fmt: skip

@@ -32,6 +32,8 @@ Risk: TypeAlias = Literal["lossless", "lossy"]
 """A lossy change rounds differently by design. It is tried only if the user allows it, and marked in the report."""
 Values: TypeAlias = tuple[Value, ...]
 ANY_LANGUAGE = "any"
+HINTS_OF_TILES = ("occupancy", "worker_warps", "latency")
+"""The entries whose hints interact with most changes of a cuTile kernel's structure."""
 LAST = 99  # the rank of an entry for a kind of bound that its `priority` does not name
 
 
@@ -83,6 +85,11 @@ class EntryDescription:
     lists of entries; by default, entries of other packages come last. ``language`` is the language of the kernels that
     the entry changes; an entry with `ANY_LANGUAGE` changes only knobs. ``tries`` limits how often the entry is tried at
     one site; it is tried again only after another change was kept.
+
+    ``together`` makes the change structural: it is tried with the entries of these names, too. They are added one after
+    another to the best predicted versions, and all versions are judged as one field. So the change is compared at its
+    own best hints, not at the incumbent's. Of an entry with ``all_values``, all values are added, and only to the first
+    version, not to the best predicted: they choose another compiler, which the prediction does not compare.
     """
 
     id: str
@@ -96,6 +103,8 @@ class EntryDescription:
     order: int = 1000
     language: str = "cutile"
     tries: int = 2
+    together: tuple[str, ...] = ()
+    all_values: bool = False
 
     def place(self, kind: str) -> int:
         """Returns the entry's rank for a kind of bound."""
@@ -210,6 +219,8 @@ class Entry(ABC):
     """A playbook entry: a description and two methods, without state."""
 
     about: EntryDescription
+    rest: tuple[str, ...] = ()
+    """The entries whose changes must follow this one, by name; none for most entries (see `combined`)."""
 
     @abstractmethod
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tilewright.languages.triton.hints import ON_TILE_IR, PTX, ROUTE, TILE_IR, on_tile_ir
+from tilewright.languages.triton.hints import PTX, ROUTE, TILE_IR, on_tile_ir
 from tilewright.ledger.records import Iteration
 from tilewright.records import Candidate, Configuration, Json
 from tilewright.report.cells import number
@@ -27,6 +27,8 @@ HINT_ENTRIES = {"tune_space", "tile_ir_hints", "occupancy", "clusters", "worker_
 """The playbook's entries that change knobs. On Tile IR they are the second step. Other entries change form or route."""
 VALIDATED = ("version", "workload", "correct", "how", "error / allowed")
 UNTUNED = "Tile IR, without hints"
+TO_TILE_IR, FORMERLY = "tile_ir_route=", " on Tile IR"
+"""Parts of a value that also takes the kernel to Tile IR. The second is of ledgers of earlier versions."""
 HOW: Mapping[str, Callable[..., Any]] = {
     "": lambda value: value,
     "ms": lambda us: us / 1e3,
@@ -188,7 +190,8 @@ class _OptimizeSteps(_Steps):
         """Returns the index of the first value of an iteration that was correct on Tile IR. The best values come
         first."""
         for n, attempt in enumerate(iteration.attempts):
-            if attempt.value.endswith(ON_TILE_IR) and attempt.status in ("raced", "predicted"):
+            is_unhinted = attempt.value.endswith((f"{ROUTE.name}={TILE_IR}", FORMERLY))
+            if is_unhinted and attempt.status in ("raced", "predicted"):
                 return n
         return None
 
@@ -208,8 +211,8 @@ class _OptimizeSteps(_Steps):
         route = _route(str(self.details.run.classification.get("shipped"))) or PTX
         for each in (*self.details.kept, iteration):
             if 0 < each.n <= iteration.n:
-                changed = TILE_IR if each.entry == "tile_ir_route" or ON_TILE_IR in each.value else None
-                route = changed or _route(each.value) or route
+                is_changed = each.entry == "tile_ir_route" or TO_TILE_IR in each.value or FORMERLY in each.value
+                route = TILE_IR if is_changed else _route(each.value) or route
         return route
 
     def output(self) -> Iterator[Row]:

@@ -7,8 +7,6 @@ from tilewright.languages.cutile.hints import NUM_CTAS, NUM_WORKER_WARPS, OCCUPA
 from tilewright.space.knobs import Hint
 
 PTX, TILE_IR = "ptx", "tileir"
-ON_TILE_IR = " on Tile IR"
-"""The suffix in the name of a change that changes both the source and the route (to Tile IR)."""
 ROUTE = Hint("route", (PTX, TILE_IR), f"{PTX}, {TILE_IR}", "any")
 """``ptx``, the default: Triton's own compiler. ``tileir``: translated to CUDA Tile IR, for cuTile's compiler."""
 

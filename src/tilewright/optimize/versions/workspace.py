@@ -98,10 +98,10 @@ class Workspace:
         """The kernel's name in the form used in the branch's name."""
         return re.sub(r"^.*?-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
-    def texts(self) -> Mapping[Path, str]:
-        """Returns the incumbent's source texts, by the path of the user's file."""
-        names = self.place.names
-        return {path: self._git("cat-file", "--filters", f"{self.kept}:{name}") for path, name in names.items()}
+    def texts(self, commit: str | None = None) -> Mapping[Path, str]:
+        """Returns the source texts of a commit, by the path of the user's file. Default: the incumbent's."""
+        at, names = commit or self.kept, self.place.names
+        return {path: self._git("cat-file", "--filters", f"{at}:{name}") for path, name in names.items()}
 
     def write_and_commit(self, n: int, texts: Mapping[Path, str], message: str) -> str:
         """Writes ``texts``, commits them on top of the incumbent, and returns the commit.

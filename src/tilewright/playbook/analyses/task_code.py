@@ -51,9 +51,10 @@ def launch_of(source: Source) -> LaunchCode:
         raise NotApplicable(f"{source.name}: the launch of the task is not a function of this file")
     call = _only_call(source, "Launch", function)
     kernel, grid, args = (argument(call, name, place) for place, name in enumerate(("kernel", "grid", "args")))
-    if not isinstance(kernel, cst.Name) or grid is None or args is None:
+    name = dotted(kernel).rpartition(".")[2] if kernel is not None else ""  # ``module.kernel`` in a captured task
+    if not name or grid is None or args is None:
         raise NotApplicable(f"{source.name}: the launch does not name its kernel, grid and args")
-    return LaunchCode(function, call, kernel.value, grid, args)
+    return LaunchCode(function, call, name, grid, args)
 
 
 def _only_call(source: Source, name: str, inside: cst.CSTNode | None = None) -> cst.Call:

@@ -1,4 +1,4 @@
-"""Changes the shipped route of a Triton task, alone or together with a change of the source.
+"""Changes the shipped route of a Triton task.
 
 A route is the way from Triton source to machine code: by PTX, Triton's own compiler, or by Tile IR, cuTile's compiler.
 Each route has its own best tile sizes and hints. A hint that was tuned for one route is wrong for the other: Triton's
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
 from tilewright.hardware.architectures import architecture
-from tilewright.languages.triton.hints import ON_TILE_IR, PTX, ROUTE, TILE_IR
+from tilewright.languages.triton.hints import PTX, ROUTE, TILE_IR
 from tilewright.languages.triton.hints import on_tile_ir as is_on_tile_ir
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.best_predicted import allowed, axis_of, tile_values
@@ -38,36 +38,6 @@ OCCUPANCIES, ROW_WARPS = (None, 2, 4), (4, 8, 16)
 """The values to try for kernels without products."""
 ROWS_PROMISE = 0.2
 """The promise of another route for a kernel without products: the routes differ less there."""
-
-
-def with_route(source: Source, facts: KernelFacts, changes: Sequence[str]) -> tuple[Value, ...]:
-    """Returns the values of a site for ``changes`` of the source.
-
-    If the task ships another route than Tile IR, the first change is also offered on Tile IR, in each configuration of
-    that route's `field`: the new source may be slower by PTX, and the old source slower by Tile IR.
-    """
-    if not changes or is_on_tile_ir(current(facts)) or unless_refused(on_route, source, TILE_IR) is None:
-        return tuple(changes)
-    found = field(facts, TILE_IR)
-    return (*(f"{changes[0]}{ON_TILE_IR}{_suffix(each)}" for each in found), *changes)
-
-
-def _suffix(changes: Changes) -> str:
-    return f" with {Configuration.of(changes)}" if changes else ""
-
-
-def change_in(value: Value) -> str:
-    """Returns the change of the source that a value from `with_route` contains."""
-    return str(value).partition(ON_TILE_IR)[0]
-
-
-def routed(source: Source, value: Value) -> Source:
-    """Returns the source on the route, and in the configuration, that a value from `with_route` names."""
-    _, named, rest = str(value).partition(ON_TILE_IR)
-    if not named:
-        return source
-    configuration = rest.removeprefix(" with ")
-    return on_route(source, TILE_IR, read_changes(configuration) if configuration else {})
 
 
 def on_route(source: Source, route: str, changes: Mapping[str, Value] | None = None) -> Source:

@@ -17,7 +17,6 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, pairs_of, reaching
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, tl_call, tl_calls
-from tilewright.playbook.analyses.triton_routes import change_in, routed, with_route
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Expression, Function, Line, Replacement, Source, argument, dotted, elements, number
@@ -39,20 +38,21 @@ class BlockPointersAsDescriptors(Entry):
         order=280,
         language=LANGUAGE,
         effect=Effect.assumed(0.9, 2.0),
+        together=("tile_ir_route",),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         function = jit_functions(source).get(facts.kernel)
         if function is None or not tl_calls(source, function, "make_block_ptr"):
             return []
-        site = Site.at(source, function, "block pointers", with_route(source, facts, (ALL,)))
+        site = Site.at(source, function, "block pointers", (ALL,))
         return [site] if self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = site.function_here(source)
-        if change_in(value) != ALL or site.kernel not in jit_functions(source):
+        if value != ALL or site.kernel not in jit_functions(source):
             raise site.refused(source, f"'{value}' is no value of this entry")
-        return routed(_with_descriptors(source, function), value).text
+        return _with_descriptors(source, function).text
 
     def findings(self, source: Source, facts: KernelFacts) -> list[str]:
         function = jit_functions(source).get(facts.kernel)

@@ -21,7 +21,6 @@ from tilewright.playbook.analyses.triton_addresses import Statement, Walk
 from tilewright.playbook.analyses.triton_blocks import Block, block_of, turned
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
-from tilewright.playbook.analyses.triton_routes import change_in, routed, with_route
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Function, Replacement, Source, argument
@@ -44,6 +43,7 @@ class Descriptors(Entry):
         order=250,
         language=LANGUAGE,
         effect=Effect(0.9, 17.0, "matmul 4096³ bfloat16 on an H200, Tile IR route: 3,457.8 → 200.7 µs", "2026-11-22"),
+        together=("tile_ir_route",),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
@@ -56,19 +56,19 @@ class Descriptors(Entry):
         kinds = (("load", "store"), ("load",), ("store",))
         named = [sorted({name for kind, name in fitting if kind in wanted}) for wanted in kinds]
         choices = [", ".join(names) for names in named if names]
-        values = with_route(source, facts, tuple(dict.fromkeys(choices)))
+        values = tuple(dict.fromkeys(choices))
         why = f"in all shapes the last stride is 1 and the others are multiples of {ALIGNMENT} bytes"
         return [Site.at(source, function, "pointer loads and stores", values, why=why)] if values else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
-        names = set(change_in(value).split(", "))
+        names = set(str(value).split(", "))
         blocks, reasons = descriptors_in(source, site.kernel)
         both = [*blocks, *map(turned, blocks)]
         wanted = [block for block in both if _name(block) in names]
         if missing := names - set(map(_name, wanted)):
             raise site.refused(source, "; ".join([f"no block of {min(missing)} can be replaced", *reasons]))
-        return routed(_with_descriptors(source, site.kernel, wanted), value).text
+        return _with_descriptors(source, site.kernel, wanted).text
 
     def findings(self, source: Source, facts: KernelFacts) -> list[str]:
         function = jit_functions(source).get(facts.kernel)

@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.dataflow import names_read, reaching
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.tile_access import Converted, convertible, with_accesses, with_kept
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, tile_call, tuple_text
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Expression, Source, argument, dotted, elements
 
@@ -37,6 +37,7 @@ class GatherLoad(Entry):
         priority={"memory": 5, "balanced": 6},
         order=20,
         effect=Effect.assumed(0.8, 1.4, kept=1, of=4),
+        together=HINTS_OF_TILES,
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:

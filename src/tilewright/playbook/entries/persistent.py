@@ -14,7 +14,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
+from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number
 
@@ -32,6 +32,7 @@ class Persistent(Entry):
         priority={"memory": 2, "balanced": 2, "compute": 5},
         order=30,
         effect=Effect.assumed(1.0, 1.5, kept=2, of=11),
+        together=("rows_per_tile", *HINTS_OF_TILES),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:

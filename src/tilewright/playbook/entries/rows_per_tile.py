@@ -18,7 +18,16 @@ from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.index_forms import Forms, Scalar
 from tilewright.playbook.analyses.row_tiles import RowTiles
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
+from tilewright.playbook.base import (
+    HINTS_OF_TILES,
+    Effect,
+    Entry,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    unless_refused,
+)
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, elements, number
 
@@ -36,6 +45,7 @@ class RowsPerTile(Entry):
         priority={"memory": 3, "balanced": 3},
         order=190,
         effect=Effect.assumed(0.9, 1.5, kept=0, of=5),
+        together=HINTS_OF_TILES,
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tilewright.playbook.analyses.tile_access import Converted, converted, convertible, with_accesses
 from tilewright.playbook.analyses.tile_shapes import tile_call
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -37,6 +37,7 @@ class TileLoad(Entry):
         priority={"memory": 1, "balanced": 1, "compute": 2},
         order=10,
         effect=Effect.assumed(1.0, 2.5, kept=1, of=20),
+        together=HINTS_OF_TILES,
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:

@@ -16,9 +16,11 @@ from pathlib import Path
 from tilewright.records import Value
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture.drafted_launch import edit_text, editable_text, launch_text, reference_text
 from tilewright.runtime.capture.drafted_space import DraftedSpace
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, IndexArray
 from tilewright.runtime.capture.languages import captured_language
+from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.runtime.capture.scaling import SCALINGS, Scaling, scalings
 from tilewright.source.needed import is_quiet, source_of_needed
@@ -187,6 +189,8 @@ class TaskDraft:
     scaling: Scaling = SCALINGS[0]
     notes: tuple[str, ...] = ()
     """Sentences for the file's docstring: which numbers stay as captured, and why."""
+    call: ProgramCall | None = None
+    """Where the program made the launch."""
 
     @property
     def launch(self) -> DescribedLaunch:
@@ -258,19 +262,15 @@ class TaskDraft:
             yield f"# The kernel with all that it needs of {self.launch.file}; loading that file would run a program."
             yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
         else:
-            where = self.launch.module if "." in self.launch.module else self.launch.file
-            yield from (f"module = tw.editable({where!r})", "", "")
+            yield from editable_text(self.launch, self.call)
 
     def _launch(self) -> Iterator[str]:
         names = ", ".join((*self.arrays, *self.dims.values(), "config"))
-        yield f"def launched(kernel, {names}):"
-        yield '    """The captured launch, with the configuration that ``config`` says."""'
         args = "".join(
             f"\n        {self._argument(argument)}," for argument in self.launch.arguments[: self.captured.passed]
         )
-        yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
         kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
-        yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
+        yield from launch_text(kernel, names, f"{self._grid()}, ({args}\n    )")
         factor, powers = self.work
         work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
         yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {work}", "", "")
@@ -279,13 +279,13 @@ class TaskDraft:
         launch = self.launch
         yield "TENSORS = {"
         yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
-        yield from ("}", f"SHIPPED = {self.space.shipped!r}", "")
-        yield "captured = Captured("
-        yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
-        yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
-        yield from (")", "", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
+        yield from ("}", "")
+        yield from reference_text(launch, self.space.shipped, self.call)
+        yield from ("", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"
+        if not self.copied:
+            yield edit_text(self.launch, self.call)
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
         if not self.captured.deterministic:

@@ -49,7 +49,7 @@ class DraftedSpace:
     def text(self) -> Iterator[str]:
         """Yields the lines of the argument ``space`` of a task."""
         yield from ("    space=tw.Space(", f"        constants={self.constants!r},", f"        hints={self.hints!r},")
-        yield "        shipped=SHIPPED,"
+        yield f"        shipped={self.shipped!r},"
         if self.points:
             yield "        only=[  # the configurations of its autotuner"
             yield from (f"            {point!r}," for point in self._variants())

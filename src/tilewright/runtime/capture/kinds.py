@@ -30,6 +30,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tilewright.runtime.arrays import CallValue, CudaEvent, Stream
 from tilewright.runtime.capture.described import DescribedLaunch, LiveDescriptor, array_of
+from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.record import Recorded, Times
 from tilewright.task.tensors import DIVISOR
 
@@ -238,10 +239,10 @@ class Sampled:
 class LaunchKind:
     """One kind of launch, while the program runs."""
 
-    __slots__ = ("data", "error", "failed", "in_graph", "launch", "next", "own", "sampled")
+    __slots__ = ("call", "data", "error", "failed", "in_graph", "launch", "next", "own", "sampled")
 
-    def __init__(self, launch: DescribedLaunch, data: dict[str, str]) -> None:
-        self.launch, self.data, self.sampled = launch, data, Sampled()
+    def __init__(self, launch: DescribedLaunch, data: dict[str, str], call: ProgramCall | None = None) -> None:
+        self.launch, self.data, self.call, self.sampled = launch, data, call, Sampled()
         self.own, self.in_graph = Cell(), Cell()
         """Counts of launches that ran directly, and of launches that were captured into a CUDA graph."""
         self.next = 1
@@ -279,7 +280,7 @@ class RecordedKernel:
         samples = kind.sampled
         return Recorded(
             kind.launch, count=sum(counts[cell] for cell in cells), in_graph=counts[kind.in_graph],
-            failed=kind.failed, error=kind.error, data=kind.data,
+            failed=kind.failed, error=kind.error, data=kind.data, call=kind.call,
             busy=samples.busy, idle=samples.idle, host=samples.host,
             others=counts[self.others] if last else 0,
             estimated=sum(max(0, counts[cell] - cell.seen) for cell in cells),

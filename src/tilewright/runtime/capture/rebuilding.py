@@ -49,8 +49,15 @@ def rebuilt(
         raise RequestError(f"{launch.kernel} cannot be launched again: {launch.problem}")
     kernel = loaded_kernel(launch, changed=changed)
     kernel = captured_language(launch.language).with_hints(kernel, launch.hints)
+    return kernel, launch.grid, rebuilt_arguments(launch, device=device, seed=seed, data=data)
+
+
+def rebuilt_arguments(
+    launch: DescribedLaunch, *, device: str = "cuda", seed: int = 0, data: Mapping[str, str] | None = None
+) -> tuple[CallValue, ...]:
+    """Returns the arguments of a launch on ``device``, as `rebuilt` does."""
     tensors = _tensors(launch, device, seed, data or {})
-    return kernel, launch.grid, tuple(_value(argument, tensors, launch.language) for argument in launch.arguments)
+    return tuple(_value(argument, tensors, launch.language) for argument in launch.arguments)
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
@@ -58,7 +65,7 @@ def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelOb
 
     Raises RequestError if the kernel is gone. Unless ``changed`` is True, also raises if the source has changed.
     """
-    kernel = _attribute(_module(launch), launch.qualname)
+    kernel = attribute(_module(launch), launch.qualname)
     if not is_kernel(kernel):
         raise RequestError(f"{launch.file or launch.module} no longer defines a kernel '{launch.qualname}'")
     assert kernel is not None
@@ -75,7 +82,7 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
         loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
     except Exception as error:  # an error in the file's own code, or the file does not exist
         raise TaskError(f"the captured kernel '{qualname}' cannot be loaded: {in_one_line(error)}") from error
-    kernel = _attribute(loaded, qualname)
+    kernel = attribute(loaded, qualname)
     if kernel is None:
         raise TaskError(f"{file} no longer defines a kernel '{qualname}'")
     return kernel
@@ -91,14 +98,15 @@ def _module(launch: DescribedLaunch) -> ModuleType:
             if not path.is_file():
                 raise RequestError(f"cannot import {launch.module}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)
-    if module is not None and file is not None and Path(file).resolve() == path and _attribute(module, launch.qualname):
+    if module is not None and file is not None and Path(file).resolve() == path and attribute(module, launch.qualname):
         return module
     if not path.is_file():
         raise RequestError(f"the kernel's file is gone: {launch.file}")
     return loaded_part(path, launch.qualname, PROGRAM) if launch.module == PROGRAM else editable(path)
 
 
-def _attribute(module: ModuleType, qualname: str) -> KernelObject | None:
+def attribute(module: ModuleType, qualname: str) -> KernelObject | None:
+    """Returns the object with this qualified name in a module; None if it is not there."""
     found: Any = module
     for name in qualname.split("."):
         found = getattr(found, name, None)

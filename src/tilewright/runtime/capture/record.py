@@ -18,6 +18,7 @@ from tilewright.errors import RequestError
 from tilewright.ledger import codec
 from tilewright.runtime.capture.data import remove_all_but
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.program_call import ProgramCall
 
 VERSION = 1
 Kind = TypeVar("Kind")
@@ -63,6 +64,8 @@ class Recorded:
     estimated: int = 0
     """The number of launches in ``count`` that were not examined, but assigned to this kind in proportion (see
     `kinds`)."""
+    call: ProgramCall | None = None
+    """Where the program made the first launch of this kind."""
 
     def __add__(self, other: Recorded) -> Recorded:
         added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")

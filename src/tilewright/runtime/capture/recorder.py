@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture.data import Data
 from tilewright.runtime.capture.kinds import EXACT, Cell, LaunchCounter, LaunchKind, RecordedKernel, key_of, next_sample
 from tilewright.runtime.capture.language import CapturedLanguage, LiveLaunch, Make, R
+from tilewright.runtime.capture.program_call import ProgramCall, program_call
 from tilewright.runtime.capture.record import ProcessRecord
 
 KINDS = 256
@@ -139,7 +141,8 @@ class Recorder:
                 self._gpu = str(torch.cuda.get_device_name())
                 self._in_graph = torch.cuda.is_current_stream_capturing
             made = language.described(launch)
-            kind = known.kinds[key] = LaunchKind(made, {} if self._in_graph() else self._data.keep(made, launch.args))
+            data = {} if self._in_graph() else self._data.keep(made, launch.args)
+            kind = known.kinds[key] = LaunchKind(made, data, _call())
         return kind, kind.in_graph if self._in_graph() else kind.own
 
     def _known(self, language: CapturedLanguage, kernel: Any) -> RecordedKernel:
@@ -195,3 +198,10 @@ class Recorder:
         if not self._warned:
             self._warned = True
             print(f"tilewright: {text}", file=sys.stderr, flush=True)
+
+
+def _call() -> ProgramCall | None:
+    """Returns the place of the launch that is being made. A launch without one is still recorded."""
+    with suppress(Exception):  # the program's own objects may raise anything when they are described
+        return program_call()
+    return None

@@ -26,7 +26,7 @@ import numpy as np
 
 from tilewright.errors import TaskError
 from tilewright.languages import language_of
-from tilewright.records import Configuration, Failed, Value
+from tilewright.records import Configuration, Failed, Json, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import Elements, elements, numpy_dtype
 from tilewright.runtime.capture.described import WHOLE
@@ -64,6 +64,7 @@ class Captured:
     tensors, flops: the tensors of the task, and the FLOP that it declares.
     launch: the task's launch, with the kernel as first argument.
     shipped: the captured configuration.
+    call: the JSON of the `ProgramCall` with which the program made the launch, if it is known.
     """
 
     module: str
@@ -74,6 +75,7 @@ class Captured:
     launch: Callable[..., Launch]
     shipped: Mapping[str, Value]
     flops: Callable[..., float]
+    call: Mapping[str, Json] | None = None
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property

@@ -51,7 +51,7 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     captured = facts.captured_launch(launch)
     draft = _with_contents(captured, heading or f"{launch.kernel} as a program launched it.", folder)
     with _loaded(draft, folder) as task:
-        draft = replace(draft, work=work_of(task))
+        draft = replace(draft, work=work_of(task), call=recorded.call)
     with _loaded(replace(draft, independent=draft.free), folder) as task:
         small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
         free = [name for name in small if name not in draft.dimensions.indexed]

@@ -1,0 +1,183 @@
+"""Builds the field of a proposal: the versions that are judged together.
+
+    values → compiled → the best predicted → one more entry on each → compiled → … → screened
+
+The field of most proposals has only the proposal's values. A structural change has its own best hints, and some changes
+gain only together. So the field of such a proposal grows in rounds. Each round adds the change of one more entry to the
+best predicted versions of the rounds before.
+
+`look_ahead` is a proposal of pairs. It is made when no single change is left. Its field has only the pairs that are
+predicted to gain; the ledger has the prediction of each other pair.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.ledger.records import Attempt
+from tilewright.optimize.attempting import Request, Variant, apply_values, noted, screen
+from tilewright.optimize.choosing import Proposal
+from tilewright.optimize.decide import PREDICTED_WORTH
+from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
+from tilewright.playbook.base import ANY_LANGUAGE, Entry, KernelFacts, Site
+from tilewright.records import Value
+
+
+@dataclass(frozen=True)
+class Width:
+    """How wide a round is: how many versions, the best predicted, get how many values of the next entry."""
+
+    leaders: int
+    values: int | None
+
+
+MUST, MAY, FIELD = Width(3, 3), Width(2, 2), Width(1, None)
+"""The width for an entry that must follow, for one that may be added, and for one whose values are all added. The first
+is wider, because the predicted order of changes of form is not reliable."""
+LOOK_AHEAD = "look_ahead"
+
+Texts = Mapping[Path, str]
+Built = tuple[list[Variant], list[Attempt]]
+Start = tuple[str, Texts, KernelFacts]
+"""A version to which a change is added: its changes so far as text, its files, and the facts for the next entry."""
+
+
+@dataclass(frozen=True)
+class FieldBuilder:
+    """Builds fields on one incumbent.
+
+    entries: the entries that may be paired.
+    addable: the entries that may be added to a structural change.
+    build: compiles versions in parallel.
+    facts_of: returns the facts of a variant.
+    """
+
+    incumbent: Variant
+    entries: Sequence[Entry]
+    addable: Sequence[Entry]
+    build: Callable[[Sequence[Request]], Built]
+    facts_of: Callable[[Variant], KernelFacts]
+
+    def field(self, proposal: Proposal, label: str) -> Built:
+        """Returns the variants to judge, the best predicted first, and an `Attempt` for each dropped value.
+
+        label: the name of the proposal's versions on disk.
+        """
+        if proposal.entry == LOOK_AHEAD:
+            return self._pairs(label)
+        requests, attempts = apply_values(proposal, self.incumbent.texts, label)
+        facts = self.facts_of(self.incumbent)
+        for entry in self._named(proposal.rest):  # nothing is compiled in between: a step alone may not compile
+            starts = [(f"{value}, ", texts, facts) for value, _, texts in requests]
+            requests, failed = self._requests(starts, entry, f"{label}-{entry.about.id}", MUST)
+            attempts += failed
+        variants, failed = self.build(requests)
+        return self._screened(variants, attempts + failed, proposal.together, label)
+
+    def _screened(
+        self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str
+    ) -> Built:  # fmt: skip
+        """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
+        for entry in self._named(together):
+            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", MAY)
+            variants, attempts = variants + more, attempts + failed
+        kept, dropped = screen(variants, self.incumbent)
+        return kept, attempts + dropped
+
+    def _named(self, names: Sequence[str]) -> list[Entry]:
+        """Returns the entries with these names, in this order. An entry of another package may be missing."""
+        known = {entry.about.id: entry for entry in self.addable}
+        return [known[name] for name in names if name in known]
+
+    def _round(self, variants: Sequence[Variant], entry: Entry, label: str, width: Width) -> Built:
+        """Builds the best predicted variants with the change of the entry."""
+        if entry.about.all_values:
+            leaders, width = list(variants[:1]), FIELD
+        else:
+            leaders = _leaders(variants, width)
+        before = ("" if variant is self.incumbent else f"{variant.value}, " for variant in leaders)
+        starts = [(text, each.texts, self.facts_of(each)) for text, each in zip(before, leaders, strict=True)]
+        requests, dropped = self._requests(starts, entry, label, width)
+        variants, failed = self.build(requests)
+        return variants, dropped + failed
+
+    def _requests(
+        self, starts: Sequence[Start], entry: Entry, label: str, width: Width
+    ) -> tuple[list[Request], list[Attempt]]:
+        """Adds the change of the entry to each version, at its first site in the launched kernel."""
+        requests: list[Request] = []
+        dropped: list[Attempt] = []
+        for before, texts, facts in starts:
+            with noted(dropped, f"{before}{entry.about.id}", "does not apply"):
+                for value, change in itertools.islice(_steps(texts, facts, entry), width.values):
+                    text = f"{before}{entry.about.id}={value}"
+                    with noted(dropped, text, "does not apply"):
+                        requests.append((text, f"{label}-{len(requests)}", change()))
+        return requests, dropped
+
+    def _pairs(self, label: str) -> Built:
+        """Builds all pairs of structural changes, and keeps those that are predicted to gain."""
+        structural = [entry for entry in self.entries if entry.about.together and not entry.rest]
+        firsts: dict[str, list[Variant]] = {}
+        attempts: list[Attempt] = []
+        for entry in structural:
+            built, failed = self._round([self.incumbent], entry, f"{label}-{entry.about.id}", MUST)
+            attempts += failed
+            if built:
+                firsts[entry.about.id] = _leaders(built, MAY)
+        variants: list[Variant] = []
+        for one, other in itertools.combinations([entry for entry in structural if entry.about.id in firsts], 2):
+            name = f"{label}-{one.about.id}-{other.about.id}"
+            built, failed = self._round(firsts[one.about.id], other, name, MAY)
+            variants, attempts = variants + built, attempts + failed
+        enough = (1 - PREDICTED_WORTH) * self.incumbent.predicted_us
+        kept = [variant for variant in variants if variant.predicted_us < enough]
+        attempts += [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]
+        together = dict.fromkeys(name for entry in structural for name in entry.about.together if name not in firsts)
+        return self._screened(kept, attempts, tuple(together) if kept else (), label)
+
+    def _dropped(self, variant: Variant, why: str) -> Attempt:
+        times = variant.predicted_us / self.incumbent.predicted_us
+        return variant.attempt("screened", f"predicted {times:.2f}× the incumbent's time: {why}")
+
+
+def look_ahead() -> Proposal:
+    """Returns the proposal of all pairs of structural changes."""
+    return Proposal(
+        entry=LOOK_AHEAD, name="two structural changes at once", place="pairs of structural changes", risk="lossless",
+        values=tuple, apply=lambda value: {}, score=0.0, why="no single change is left; pairs are predicted first",
+    )  # fmt: skip
+
+
+def addable(entries: Sequence[Entry], language: str, lossy: bool) -> tuple[Entry, ...]:
+    """Returns the entries that may be added to changes of kernels of ``language``."""
+    fitting = (entry for entry in entries if entry.about.language in (language, ANY_LANGUAGE))
+    return tuple(entry for entry in fitting if lossy or entry.about.risk == "lossless")
+
+
+def _leaders(variants: Sequence[Variant], width: Width) -> list[Variant]:
+    """Returns the best predicted variants with different code."""
+    distinct = {variant.identity: variant for variant in sorted(variants, key=_predicted, reverse=True)}
+    return sorted(distinct.values(), key=_predicted)[: width.leaders]
+
+
+def _predicted(variant: Variant) -> float:
+    return variant.predicted_us
+
+
+def _steps(texts: Texts, facts: KernelFacts, entry: Entry) -> Iterator[tuple[Value, Callable[[], Texts]]]:
+    """Yields the values of the entry's first site in the launched kernel, each with the function that changes the
+    texts."""
+    for files in edited_files(texts):
+        launched = (site for site in entry.sites(files.source, facts) if site.kernel in ("", facts.kernel))
+        for site in itertools.islice(launched, 1):
+            for value in site.search() if site.search else site.values:
+                yield value, _change(entry, files, site, value, texts)
+            return
+
+
+def _change(entry: Entry, files: EditedFiles, site: Site, value: Value, texts: Texts) -> Callable[[], Texts]:
+    return lambda: {**texts, **files.parted(entry.change(files.source, site, value))}

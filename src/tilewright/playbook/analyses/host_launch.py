@@ -1,0 +1,315 @@
+"""Writes the changed launch of a captured task into the program's own code, at its call of ``ct.launch``.
+
+    task before and after → what changed: grid, arguments, hints → the same in the program's names → the program's text
+
+The launch of a task is written in dimensions and knobs. The program computes with its own variables. Both launches were
+equal before the change. So an axis of the task's old grid is the same axis of the program's grid, and the tensors and
+numbers of the task's arguments are the program's arguments at the same places. Anything else is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from tilewright.playbook.analyses.configuration_sites import written
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned
+from tilewright.playbook.analyses.expressions import fitting
+from tilewright.playbook.analyses.short_lines import with_short_lines
+from tilewright.playbook.analyses.task_code import LaunchCode, inserted, launch_of
+from tilewright.playbook.base import NotApplicable, Site
+from tilewright.records import Value
+from tilewright.source.syntax import Expression, Function, Replacement, Source, dotted, elements, number
+from tilewright.space import knobs
+
+Shape = Sequence[str | int]
+
+
+@dataclass(frozen=True)
+class TaskLaunch:
+    """The launch in the text of a task file, and the configuration that it ships."""
+
+    source: Source
+    shipped: Mapping[str, Value]
+
+    @property
+    def code(self) -> LaunchCode:
+        return launch_of(self.source)
+
+    @property
+    def args(self) -> list[Expression]:
+        listed = elements(self.code.args)
+        if listed is None:
+            raise NotApplicable(f"{self.source.name}: the arguments of the launch are not written as a tuple")
+        return listed
+
+    @property
+    def grid(self) -> list[Expression]:
+        return elements(self.code.grid) or []
+
+    def text(self, node: Expression) -> str:
+        """Returns the text of an expression with the values of the knobs in it. Equal texts have equal values."""
+        given = {name: f"{name}={self.shipped.get(name)!r}" for name in _knobs_in(self.source, node)}
+        return " ".join((self.source.code(node), *given.values()))
+
+    def is_equal(self, other: TaskLaunch) -> bool:
+        """Returns whether both texts launch the same grid, arguments and hints."""
+        mine, theirs = (
+            [each.hints, each.text(each.code.grid), [each.text(arg) for arg in each.args]] for each in (self, other)
+        )
+        return mine == theirs
+
+    @property
+    def hints(self) -> dict[str, Value]:
+        return {name: value for name, value in self.shipped.items() if name in knobs.hints()}
+
+
+def launch_call(source: Source, line: int) -> int:
+    """Returns the number of the ``ct.launch`` on ``line`` among these calls of the file.
+
+    Raises `NotApplicable` if there is none.
+    """
+    for place, call in enumerate(_launch_calls(source)):
+        first = source.place(call)[0]
+        if first <= line <= first + source.code(call).count("\n"):
+            return place
+    raise NotApplicable(f"{source.name}:{line} has no ct.launch(...)")
+
+
+def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunch, tensors: Mapping[str, Shape]) -> str:
+    """Returns the program's text with the launch ``after`` in place of the launch ``before``.
+
+    source: the program's file; its kernel may be changed already.
+    place: the number of the call among the ``ct.launch`` calls of the file.
+    tensors: the declared shape of each tensor of the task.
+    Raises `NotApplicable` with the reason if the launch cannot be written there.
+    """
+    kernel = after.code.kernel
+    host = HostLaunch(source, _launch_calls(source)[place], before, tensors)
+    host.refuse_other_kernel(kernel)
+    others = [call for call in _launch_calls(source) if call is not host.call and _launches(call, kernel)]
+    if others and len(after.args) != len(before.args):
+        raise NotApplicable(f"{source.name}:{source.place(others[0])[0]} launches {kernel}, too, with fewer arguments")
+    statements = host.statements(after)
+    changes = host.arguments(after)
+    if [after.text(axis) for axis in after.grid] != [before.text(axis) for axis in before.grid] or not after.grid:
+        changes[host.grid] = cst.parse_expression(host.translated(after, after.code.grid))
+    changed = source.changed(changes)
+    for statement in statements:
+        call = _launch_calls(changed)[place]
+        changed = changed.changed(inserted(statement, _line_of(changed, call)))
+    return with_short_lines(source.text, changed.text)
+
+
+def with_hints(source: Source, before: TaskLaunch, after: TaskLaunch) -> str:
+    """Returns the text of the file that defines the kernel, with the hints of the launch ``after``.
+
+    The hints are set in the kernel's decorator, or where a ``replace_hints`` sets them.
+    """
+    hints = {name: value for name, value in after.hints.items() if before.hints.get(name) != value}
+    decorator = source.kernel_decorator(source.kernels[after.code.kernel])
+    if not hints or decorator is None:
+        return source.text
+    text = written(source, Site(after.code.kernel, *source.place(decorator), "hints", ()), hints)
+    return with_short_lines(source.text, text)
+
+
+@dataclass
+class HostLaunch:
+    """A ``ct.launch`` call of the program, and the translation of the task's expressions into the program's."""
+
+    source: Source
+    call: cst.Call
+    before: TaskLaunch
+    tensors: Mapping[str, Shape]
+    _names: dict[str, str] = field(default_factory=dict)
+    """The names of the launch function's variables, and their names in the program."""
+
+    def __post_init__(self) -> None:
+        given = [arg.value for arg in self.call.args if arg.keyword is None and not arg.star]
+        if len(given) != 4:
+            raise NotApplicable(f"{self._where} does not pass stream, grid, kernel and arguments one by one")
+        _, self.grid, self.kernel, self.args = given
+        around = [node for node in self.source.parents(self.call) if isinstance(node, cst.FunctionDef)]
+        if not around:
+            raise NotApplicable(f"{self._where} is in no function")
+        self.function = around[0]
+
+    @property
+    def _where(self) -> str:
+        return f"{self.source.name}:{self.source.place(self.call)[0]}"
+
+    def refuse_other_kernel(self, kernel: str) -> None:
+        """Raises `NotApplicable` if the call may launch other kernels, too: they do not take the changed arguments."""
+        name = dotted(self.kernel).rpartition(".")[2]
+        value = self._assigned(self.source.module, name)
+        alias = isinstance(value, cst.Call) and dotted(value.func) == f"{kernel}.replace_hints"
+        if name != kernel and not alias:
+            raise NotApplicable(f"{self._where} launches what '{self.source.code(self.kernel)}' holds, not {kernel}")
+
+    def statements(self, after: TaskLaunch) -> list[str]:
+        """Returns the assignments before the changed launch, in the program's names."""
+        function, found = after.code.function, []
+        if isinstance(function, cst.Lambda):
+            return []
+        taken = {name.value for name in self.source.every(cst.Name, self.function)}
+        for statement in function.body.body:
+            match statement:
+                case cst.SimpleStatementLine(
+                    body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(name))], value=given)]
+                ):
+                    value = self.translated(after, given)
+                    self._names[name] = name if name not in taken else f"launch_{name}"
+                    found.append(f"{self._names[name]} = {value}")
+                case cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString()) | cst.Return()]):
+                    pass
+                case _:
+                    raise NotApplicable(f"{after.source.name}: the launch does more than assign variables")
+        return found
+
+    def arguments(self, after: TaskLaunch) -> dict[cst.CSTNode, Replacement]:
+        """Returns the changes to the call's arguments: other values at known places, and new arguments at the end."""
+        old, new = self.before.args, after.args
+        if len(new) < len(old):
+            raise NotApplicable(f"{after.source.name}: the launch passes fewer arguments than before")
+        mine = elements(self.args)
+        changes: dict[cst.CSTNode, Replacement] = {}
+        for place, (was, now) in enumerate(zip(old, new, strict=False)):
+            if self.before.text(was) != after.text(now):
+                changes[self._argument(mine, place)] = cst.parse_expression(self.translated(after, now))
+        added = [self.translated(after, each) for each in new[len(old) :]]
+        if not added:
+            return changes
+        if mine is None or changes:
+            if changes:
+                raise NotApplicable(f"{self._where}: arguments are changed and added at once")
+            return {self.args: cst.parse_expression(f"(*{self.source.code(self.args)}, {', '.join(added)})")}
+        listed = [element.with_changes(comma=cst.MaybeSentinel.DEFAULT) for element in self.args.elements]  # type: ignore[attr-defined]
+        return {self.args: self.args.with_changes(elements=[*listed, *(_element(text) for text in added)])}
+
+    def _argument(self, mine: Sequence[Expression] | None, place: int) -> Expression:
+        if mine is None or len(mine) != len(self.before.args):
+            raise NotApplicable(f"{self._where}: the arguments of the launch are not written as a tuple")
+        return mine[place]
+
+    # Expressions ---------------------------------------------------------------------------------------
+
+    def translated(self, after: TaskLaunch, node: Expression) -> str:
+        """Returns an expression of the changed launch in the program's names."""
+        source, changes = after.source, dict[cst.CSTNode, cst.CSTNode]()
+        for part in source.every(cst.BaseExpression, node):  # type: ignore[type-abstract]
+            above = source.parent(part)
+            is_only_a_name = part in (getattr(above, "attr", None), getattr(above, "keyword", None))
+            if is_only_a_name or any(outer in changes for outer in source.parents(part)):
+                continue
+            if (text := self._text(after, part)) is not None:
+                changes[part] = fitting(source, part, text)
+        translated = node.visit(_Replaced(changes))
+        assert isinstance(translated, cst.CSTNode)
+        return source.code(translated)
+
+    def _text(self, after: TaskLaunch, node: Expression) -> str | None:
+        """Returns the program's text for an expression of the task; None if its parts are to be translated."""
+        if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+            owner, name = node.value.value, node.attr.value
+            if owner == "config":
+                return repr(after.shipped[name])
+            if owner == "hardware":
+                return self._hardware(name)
+        match node:  # ``num_ctas`` is often unset: (config.num_ctas or 1)
+            case cst.BooleanOperation(left=cst.Attribute(value=cst.Name("config"), attr=cst.Name(name)), right=right):
+                if isinstance(node.operator, cst.Or) and number(right) is not None:
+                    return repr(after.shipped[name] or number(right))
+            case cst.BinaryOperation(operator=cst.FloorDivide()) if self.translated(after, node.right) in ("1", "(1)"):
+                return self.translated(after, node.left)
+        axes = {self.before.source.code(axis): place for place, axis in enumerate(self.before.grid)}
+        if (place := axes.get(after.source.code(node))) is not None and number(node) is None:
+            return self._axis(place)
+        if not isinstance(node, cst.Name):
+            return None
+        if node.value in self._names:
+            return self._names[node.value]
+        if node.value in self.tensors:
+            return self._tensor(node.value)
+        if hasattr(builtins, node.value):
+            return node.value
+        return self._dimension(node.value)
+
+    def _axis(self, place: int) -> str:
+        written_out = elements(self.grid)
+        if written_out is not None:
+            return self.source.code(written_out[place])
+        if not isinstance(self.grid, cst.Name) or elements(self._assigned(self.function, self.grid.value)) is None:
+            raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' is not written as a tuple")
+        return f"{self.grid.value}[{place}]"
+
+    def _dimension(self, name: str) -> str:
+        """Returns the program's text for a dimension: a number that it passes, or the extent of a tensor."""
+        for place, node in enumerate(self.before.args):
+            mine = elements(self.args)
+            if mine is not None and dotted(node) == name and isinstance(mine[place], (cst.Name, cst.Attribute)):
+                return self.source.code(mine[place])
+        for tensor, shape in self.tensors.items():
+            if name in shape and any(dotted(node) == tensor for node in self.before.args):
+                return f"{self._tensor(tensor)}.shape[{list(shape).index(name)}]"
+        raise NotApplicable(f"{self._where}: nothing there has the extent {name}")
+
+    def _tensor(self, name: str) -> str:
+        for place, node in enumerate(self.before.args):
+            if dotted(node) == name and isinstance(mine := self._argument(elements(self.args), place), cst.Name):
+                return mine.value
+        raise NotApplicable(f"{self._where}: the tensor {name} is no variable there")
+
+    def _hardware(self, name: str) -> str:
+        if name != "sms":
+            raise NotApplicable(f"{self._where}: the program has no text for hardware.{name}")
+        if self.source.origin("torch").rstrip(".") != "torch" or not self._binds("torch"):
+            raise NotApplicable(f"{self.source.name} does not import torch, which knows the number of SMs")
+        array = next((name for name in self.tensors if any(dotted(node) == name for node in self.before.args)), None)
+        device = f"{self._tensor(array)}.device" if array is not None else ""
+        return f"torch.cuda.get_device_properties({device}).multi_processor_count"
+
+    def _binds(self, name: str) -> bool:
+        aliases = (alias for alias in self.source.every(cst.ImportAlias))
+        return any(dotted(alias.asname.name if alias.asname else alias.name) == name for alias in aliases)
+
+    def _assigned(self, inside: Function | cst.Module, name: str) -> Expression | None:
+        """Returns the value of a name that is assigned once in a function or in the file; None otherwise."""
+        if names_assigned(inside)[name] != 1:
+            return None
+        return next((value for _, target, value in assignments(self.source, inside) if target == name), None)
+
+
+class _Replaced(cst.CSTTransformer):
+    def __init__(self, changes: Mapping[cst.CSTNode, cst.CSTNode]) -> None:
+        super().__init__()
+        self.changes = {id(node): new for node, new in changes.items()}
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return id(node) not in self.changes
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
+        return self.changes.get(id(original_node), updated_node)
+
+
+def _knobs_in(source: Source, node: Expression) -> list[str]:
+    return [each.attr.value for each in source.every(cst.Attribute, node) if dotted(each.value) == "config"]
+
+
+def _launch_calls(source: Source) -> list[cst.Call]:
+    return [call for call in source.every(cst.Call) if source.tile_name(dotted(call.func)) == "launch"]
+
+
+def _launches(call: cst.Call, kernel: str) -> bool:
+    return any(dotted(arg.value).rpartition(".")[2] == kernel for arg in call.args)
+
+
+def _line_of(source: Source, call: cst.Call) -> cst.SimpleStatementLine:
+    return next(above for above in source.parents(call) if isinstance(above, cst.SimpleStatementLine))
+
+
+def _element(text: str) -> cst.Element:
+    return cst.Element(cst.parse_expression(text))

@@ -1,0 +1,179 @@
+"""The kept launch of a captured task, written in the library's own code where the program makes the launch."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.optimize.captured_norm import HOST, KERNEL, library, recorded, task_file
+from tests.optimize.kit import H200, candidates
+
+from tilewright.optimize.attempting import Builder, Variant
+from tilewright.optimize.program_launch import in_program
+from tilewright.optimize.versions.workspace import Workspace
+from tilewright.playbook.analyses.edited_files import edited_files
+from tilewright.playbook.base import Site
+from tilewright.playbook.entries import persistent
+from tilewright.task.loading import editable_files, load_task, where_is
+from tilewright.task.task import Task
+
+torch = pytest.importorskip("torch")
+ROWS, COLUMNS = 640, 128
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program asks for the stream also while its launches are only described."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+
+
+@dataclass
+class Kept:
+    """A captured task whose kernel was made persistent."""
+
+    task: Task
+    builder: Builder
+    workspace: Workspace
+    incumbent: Variant
+    file: Path
+    """The library's file."""
+
+    def in_program(self) -> list[str]:
+        return in_program(self.task, self.workspace, self.incumbent, 1)
+
+    def patched(self, name: str = "") -> str:
+        return self.workspace.texts()[self.file.with_name(name) if name else self.file]
+
+
+@contextmanager
+def kept(folder: Path, host: str = HOST, *, apart: bool = False) -> Iterator[Kept]:
+    """``apart``: whether the launch is in another file than the kernel."""
+    imports = "import cuda.tile as ct\nimport torch\n\nfrom .norms import cubic_norm\n"
+    module = library(folder, KERNEL, imports + host) if apart else library(folder, KERNEL + host)
+    if hasattr(module, "TIMES"):
+        next(module.TIMES)  # the recorded process launches twice the rows that a new one does
+    arguments = (torch.zeros(ROWS, COLUMNS, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16))
+    task = load_task(str(task_file(folder, recorded(module.normed, *arguments))))
+    texts = {path: path.read_text() for path in editable_files(task)}
+    builder = Builder(candidates(), task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60)
+    with Workspace.open(task, "run", folder / "home", datetime.date(2026, 11, 24)) as workspace:
+        changed = _persistent(texts)
+        workspace.keep(workspace.write_and_commit(0, changed, "persistent"))
+        yield Kept(task, builder, workspace, builder.build_one("kept", changed), Path(str(module.__file__)))
+
+
+def _persistent(texts: dict[Path, str]) -> dict[Path, str]:
+    [files] = [files for files in edited_files(texts) if len(files.paths) == 2]
+    source = files.source
+    site = Site.at(source, source.functions["cubic_norm"], "", (4,))
+    text = persistent.ENTRY.change(source, site, 4)
+    head, _, space = text.rpartition("shipped=")
+    text = f"{head}shipped={space.replace(repr('occupancy') + ': 4', repr('occupancy') + ': 2')}"
+    return {**texts, **files.parted(text)}
+
+
+def launch_lines(text: str) -> str:
+    return " ".join(text[text.rindex("ct.launch") :].split())
+
+
+def test_the_program_launches_what_was_kept(tmp_path: Path) -> None:
+    """The grid follows the program's own arithmetic and the GPU's number of SMs; the hint is in the decorator."""
+    with kept(tmp_path) as case:
+        [line] = case.in_program()
+        assert "normed makes exactly the kept launch" in line
+        text, patch = case.patched(), case.workspace.patch()
+    sms = "torch.cuda.get_device_properties(x.device).multi_processor_count"
+    assert f"(min(grid[0], {sms} * 4),)" in launch_lines(text)
+    assert launch_lines(text).endswith("(x, y, weights, scales, columns, float(eps), columns, grid[0]), ) return y")
+    assert "@ct.kernel(occupancy=2)" in text
+    assert all(f"+++ b/{name}" in patch for name in ("captured.py", f"library_of_{tmp_path.name}/norms.py"))
+    assert case.file.read_text() == KERNEL + HOST, "the user's own file is not changed"
+
+
+def test_a_launch_in_another_file_than_the_kernel(tmp_path: Path) -> None:
+    with kept(tmp_path, apart=True) as case:
+        [line] = case.in_program()
+        host, norms = case.patched("host.py"), case.patched("norms.py")
+    assert "the launch in host.py:12 is changed, too" in line
+    assert "multi_processor_count * 4" in launch_lines(host)
+    assert "@ct.kernel(occupancy=2)" in norms
+
+
+def test_a_launch_that_stayed_needs_no_change(tmp_path: Path) -> None:
+    with kept(tmp_path) as case:
+        before = case.builder.build_one("before", case.workspace.texts(case.workspace.base_commit))
+        assert in_program(case.task, case.workspace, before, 1) == []
+
+
+@dataclass(frozen=True)
+class Unwritable:
+    """A form of the program's launch, and the reason why the kept launch cannot be written there."""
+
+    old: str
+    new: str
+    reason: str
+
+
+UNWRITABLE = {
+    "a partial": Unwritable("ct.launch(", "functools.partial(ct.launch)(", "no ct.launch(...) is found at norms.py:"),
+    "a kernel chosen late": Unwritable(
+        "cubic_norm, (", "KERNELS[columns > 64], (", "launches what 'KERNELS[columns > 64]' holds, not cubic_norm"
+    ),
+    "a grid of a function": Unwritable("(rows, 1, 1)", "shape_of(x)", "the grid 'grid' is not written as a tuple"),
+    "a second launch of the kernel": Unwritable(
+        "    return y",
+        "    if rows == 7:\n        ct.launch(0, (1,), cubic_norm, (x, y, weights, scales, 1, eps, 1))\n    return y",
+        "launches cubic_norm, too, with fewer arguments",
+    ),
+    "another launch each time": Unwritable(
+        "(rows, 1, 1)",
+        "(rows * next(TIMES) // 2, 1, 1)",
+        "as it was, normed launches cubic_norm with the grid (320, 1, 1) instead of (640, 1, 1)",
+    ),
+}
+NAMES = """import functools
+import itertools
+
+KERNELS = (cubic_norm, cubic_norm)
+TIMES = itertools.count(1)
+
+
+def shape_of(x):
+    return (x.shape[0], 1, 1)
+"""
+
+
+@pytest.mark.parametrize("case", UNWRITABLE.values(), ids=UNWRITABLE)
+def test_what_the_caller_must_launch_is_said(tmp_path: Path, case: Unwritable) -> None:
+    """The patch then holds the kernel only, and one line says why, and what must be launched."""
+    assert case.old in HOST
+    with kept(tmp_path, NAMES + HOST.replace(case.old, case.new)) as made:
+        before = made.patched()
+        [line] = made.in_program()
+        assert made.patched() == before
+    assert "the patch does not change the program's launch" in line
+    assert case.reason in line
+    assert "must launch cubic_norm over (min(" in line
+    assert "(here (528,))" in line
+    assert "occupancy=2" in line
+
+
+def test_a_program_without_its_source_is_refused(tmp_path: Path) -> None:
+    with kept(tmp_path) as case:
+        captured: Any = getattr(case.task.reference, "__self__")  # noqa: B009
+        [place] = [place for place in captured.call["places"] if place["file"] == str(case.file)]
+        other = case.file.with_name("other.py")
+        captured.call = {**captured.call, "places": [{**place, "file": str(other)}]}
+        [gone] = case.in_program()
+        other.write_text(case.file.read_text())
+        [elsewhere] = case.in_program()
+        captured.call = None
+        [unknown] = case.in_program()
+    assert "no ct.launch(...) is found at other.py:38, because its file is gone" in gone
+    assert "other.py:38 is not in an editable file; fix: load the file by tilewright.editable" in elsewhere
+    assert "does not say where the program made the launch" in unknown
