@@ -1,6 +1,7 @@
 """Decides which extents of a captured launch are dimensions of its task, and how other extents depend on them.
 
-Equal extents are one dimension. Which extents may change is a guess (`Scaling`), and the guess is tried on small shapes.
+Equal extents are one dimension, except rows (`scaling.Row`). Which extents may change is a guess (`Scaling`), and the
+guess is tried on small shapes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from itertools import count
 
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.facts import DeclaredArray, Form, IndexArray
-from tilewright.runtime.capture.scaling import Scaling
+from tilewright.runtime.capture.scaling import Row, Scaling
+from tilewright.space import knobs
 
 Derived = tuple[str, tuple[int, ...]]
 """A format string for an expression, and the extents to put into its ``{}``."""
@@ -62,6 +64,12 @@ class Dimensions:
     def knows(self, extent: int) -> bool:
         """Returns whether an extent is a dimension, or depends on dimensions."""
         return extent in self.names or bool(self.names and extent in self._derived)
+
+    def equal(self, name: str, value: int) -> int:
+        """Returns the extent that an argument equals. A tile size is rather the length of rows, if there are two such
+        extents."""
+        both = (Row(value), value) if knobs.is_tile(name) else (value, Row(value))
+        return next(filter(self.knows, both), value)
 
     def last(self, array: IndexArray) -> str | int:
         known = {extent: self.factor(extent) for extent in self._array_extents if self.knows(extent)}
@@ -128,7 +136,7 @@ class Dimensions:
     def _constant(self) -> frozenset[int]:
         """The extents that stay numbers: they become no dimensions."""
         lengths = {len(array.numbers) for array in self.index_arrays.values()} - self._array_extents
-        constant = {length for length in lengths if length <= 2}
+        constant = {length for length in lengths if length <= 2} | self.scaling.kept
         if not self.scaling.index_arrays:
             for name, largest in self.largest.items():
                 constant |= {*self.arrays[name].shape, *(extent - 1 for extent in self.arrays[name].shape)}

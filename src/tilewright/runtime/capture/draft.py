@@ -226,8 +226,8 @@ class TaskDraft:
         the grid stays as captured."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)
-        if self.dimensions.knows(value):
-            return str(self.dimensions.entry(value))
+        if self.dimensions.knows(extent := self.dimensions.equal(name, value)):
+            return str(self.dimensions.entry(extent))
         if knobs.is_tile(name):
             for extent, dim in self.dims.items():
                 if value // 2 < extent < value and knobs.is_power_of_two(value):
@@ -270,6 +270,6 @@ class TaskDraft:
             alone = name in self.free or name in self.dimensions.counted
             modulus = 1 if alone else math.gcd(extent, largest)
             conditions.append(f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else ""))
-            if any(value == extent and name not in self.knobs for name, value in sizes.items()):
+            if any(value == int(extent) and name not in self.knobs for name, value in sizes.items()):
                 conditions.append(f"{name} & ({name} - 1) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"

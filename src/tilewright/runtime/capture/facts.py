@@ -279,7 +279,7 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     outputs |= {product for product, factors in captured.products.items() if outputs.issuperset(factors)}
-    last = {shape[-1] for _, shape in arrays if len(shape) > 1}
+    last = {shape[-1] for _, shape in arrays if len(shape) > 1} - {each for _, shape in arrays for each in shape[:-1]}
     factors = [factor for form in forms for factor in form]
     tiled = [factor for factor in factors if factor.tile]
     plain = [factor.extent for factor in factors if not factor.tile]

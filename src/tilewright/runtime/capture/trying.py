@@ -10,8 +10,11 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
+from tilewright.race.stats import Array
 from tilewright.records import Configuration, Value
 from tilewright.runtime.capture.facts import ARCH
 from tilewright.runtime.capture.reference import Captured
@@ -26,15 +29,17 @@ from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import Scope, plan
 from tilewright.verify.reference import FloatReference
 from tilewright.verify.schedule import Equipment
+from tilewright.verify.tolerance import draw
 
-MOST_ELEMENTS = 1 << 23
-"""The largest shape that is interpreted: the number of elements of all its arrays."""
+MOST_ELEMENTS = 1 << 20, 1 << 23
+"""The largest shape that is interpreted: the number of elements of all its arrays. Drafts with larger shapes are tried
+only if none with smaller shapes works."""
 SECONDS = 60.0
 """The limit in seconds for checking the tile sizes for one form of the grid."""
 DECLARED = ("declared",)
 OF_INTEGERS = (*DECLARED, "small integers", "large", "tiny", "mixed signs", "constant rows", "zeros", "rows of zeros")
 """The kinds of data for which integers are drawn in different ways."""
-GUESSES = 8
+GUESSES = 24
 """The most cases with other shapes and numbers that are tried for one draft. They take milliseconds each."""
 
 
@@ -42,18 +47,25 @@ class NotAsCaptured(Exception):
     """The captured configuration of a draft does not give the captured outputs."""
 
 
-def verdicts(task: Task, others: Iterable[Configuration], is_sure: bool) -> dict[Configuration, str]:
+class TooLarge(NotAsCaptured):
+    """The smallest shape of a draft has too many elements to interpret it."""
+
+
+def verdicts(
+    task: Task, others: Iterable[Configuration], is_sure: bool, most: int = MOST_ELEMENTS[-1]
+) -> dict[Configuration, str]:
     """Returns the verdicts on ``others`` for a small shape, on as many as time allows. Raises NotAsCaptured if the
     shipped configuration does not give the captured outputs.
 
     is_sure: whether the draft contains no guess. Then only the small shape is tried.
+    most: the most elements of all arrays. Raises TooLarge for more.
     """
     if all(tensor.distribution.always for tensor in task.inputs.values()):
         what = f"task '{task.name}': all its inputs are integers that are valid only together"
         raise NotAsCaptured(f"{what}, so a check has no other numbers to try")
     shipped, dims = task.space.shipped, small_shape(task)
-    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
-        raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
+    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > most:
+        raise TooLarge(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
     captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
     tools = Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
     case = Case(tuple(dims.items()), why="asked for")
@@ -77,6 +89,14 @@ def small_shape(task: Task) -> dict[str, Value]:
     dimensions."""
     dims = task.selected(None)[0].dims
     return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
+
+
+def drawn_inputs(task: Task, dims: dict[str, Value], rng: np.random.Generator) -> dict[str, Array]:
+    arrays = task.arrays(dims)
+    return {
+        name: np.asarray(draw(task.distribution(name, dims), arrays[name].shape, rng), np.float64)
+        for name in task.inputs
+    }
 
 
 def _refuse_guess(task: Task, tools: Equipment, captured: Captured) -> None:
