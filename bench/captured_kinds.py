@@ -93,7 +93,7 @@ KINDS: dict[str, Callable[[], None]] = {
 
 def first_of(configurations: Sequence[Any], *_: Any, **__: Any) -> Any:
     """In place of `exhaustive_search`, which times on a GPU."""
-    return SimpleNamespace(best=SimpleNamespace(config=next(iter(configurations))))
+    return SimpleNamespace(best=SimpleNamespace(config=next(iter(configurations)), mean_us=1.0))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Decides which extents of a captured launch are dimensions of its task, and how other extents depend on them.
 
-Equal extents are one dimension, except rows (`scaling.Row`). Which extents may change is a guess (`Scaling`), and the
+Equal extents are one dimension, except rows (`facts.Row`). Which extents may change is a guess (`Scaling`), and the
 guess is tried on small shapes.
 """
 
@@ -13,8 +13,7 @@ from itertools import count
 
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.facts import DeclaredArray, Form, IndexArray
-from tilewright.runtime.capture.scaling import Row, Scaling
-from tilewright.space import knobs
+from tilewright.runtime.capture.scaling import Scaling
 
 Derived = tuple[str, tuple[int, ...]]
 """A format string for an expression, and the extents to put into its ``{}``."""
@@ -64,12 +63,6 @@ class Dimensions:
     def knows(self, extent: int) -> bool:
         """Returns whether an extent is a dimension, or depends on dimensions."""
         return extent in self.names or bool(self.names and extent in self._derived)
-
-    def equal(self, name: str, value: int) -> int:
-        """Returns the extent that an argument equals. A tile size is rather the length of rows, if there are two such
-        extents."""
-        both = (Row(value), value) if knobs.is_tile(name) else (value, Row(value))
-        return next(filter(self.knows, both), value)
 
     def last(self, array: IndexArray) -> str | int:
         known = {extent: self.factor(extent) for extent in self._array_extents if self.knows(extent)}

@@ -226,13 +226,50 @@ class TaskDraft:
         the grid stays as captured."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)
-        if self.dimensions.knows(extent := self.dimensions.equal(name, value)):
-            return str(self.dimensions.entry(extent))
-        if knobs.is_tile(name):
+        if name in self._quotients:
+            whole, part = self._quotients[name]
+            return f"{self.dimensions.factor(whole)} // {self.dimensions.factor(part)}"
+        followed = self.captured.followed(name, value)
+        for extent in filter(self.dimensions.knows, followed):
+            entry = str(self.dimensions.entry(extent))
+            return entry if int(extent) == value else _power_of_two_from(entry)
+        if knobs.is_tile(name) and followed:
             for extent, dim in self.dims.items():
                 if value // 2 < extent < value and knobs.is_power_of_two(value):
-                    return f"1 << ({dim} - 1).bit_length()"
+                    return _power_of_two_from(dim)
         return repr(value)
+
+    @cached_property
+    def _quotients(self) -> dict[str, tuple[int, int]]:
+        """Maps an argument to the extents whose quotient it is, such as the length of each of several splits. An equal
+        extent counts for less if a tile covers it: the tile is the argument that follows this extent."""
+        if not self.scaling.quotients:
+            return {}
+        extents = {extent for _, declared in self.arrays.values() for extent in declared.shape if extent > 1}
+        covered = {extent for name in self.captured.tiled for extent in self._covered(name)}
+        found: dict[str, tuple[int, int]] = {}
+        for argument in self.launch.arguments:
+            value, is_tile = argument.value, knobs.is_tile(argument.name) or argument.name in self.captured.tiled
+            if type(value) is int and value > 1 and not is_tile and covered.issuperset(extents & {value}):
+                pairs = [(a, b) for a in extents for b in extents if a == b * value and value not in (a, b)]
+                found |= {argument.name: pairs[0]} if len(pairs) == 1 else {}
+        return found
+
+    def _covered(self, name: str) -> tuple[int, ...]:
+        value = self.launch.constants[name]
+        return self.captured.followed(name, value) if isinstance(value, int) else ()
+
+    def _tiles_of(self, extent: int) -> Iterator[int]:
+        """Yields the tile sizes that may vary and that may divide an extent."""
+        for name, value in facts.tiles(self.launch).items():
+            tiled = self.captured.tiled_extents(name)
+            if name in self.knobs and (not tiled or extent in tiled):
+                yield value
+
+    def _follows(self, name: str, value: Value, extent: int) -> bool:
+        """Returns whether a tile size is an extent, which a task must then keep a power of two."""
+        is_fixed = name not in self.knobs and name not in self.sizes
+        return is_fixed and value == int(extent) and extent in self.captured.followed(name, int(extent))
 
     def _view(self, name: str) -> str:
         argument, declared = self.arrays[name]
@@ -263,13 +300,23 @@ class TaskDraft:
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)
+        covering = {
+            name: value for name, value in self.launch.constants.items() if name in {*sizes, *self.captured.tiled}
+        }
         # A kernel may rely on the captured extents and on their divisors by tiles. `verify.shapes` reduces an extent to
         # one or two tiles, and no tile below half the captured size is tried, so some small shape is always allowed.
-        largest = max([DIVISOR, *(value for name, value in sizes.items() if name in self.knobs)])
         for extent, name in self.dims.items():
             alone = name in self.free or name in self.dimensions.counted
-            modulus = 1 if alone else math.gcd(extent, largest)
+            modulus = 1 if alone else math.gcd(extent, max(DIVISOR, *self._tiles_of(extent), 1))
             conditions.append(f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else ""))
-            if any(value == int(extent) and name not in self.knobs for name, value in sizes.items()):
+            if any(self._follows(name, value, extent) for name, value in covering.items()):
                 conditions.append(f"{name} & ({name} - 1) == 0")
+        dividing = [size for name, size in sizes.items() if name in self.captured.tiled and not self._covered(name)]
+        for name, (whole, part) in self._quotients.items():
+            step = math.gcd(int(str(self.launch.constants.get(name, 1))), max(dividing, default=1))
+            conditions.append(f"{self.dimensions.factor(whole)} % ({self.dimensions.factor(part)} * {step}) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
+
+
+def _power_of_two_from(extent: str) -> str:
+    return f"1 << ({extent} - 1).bit_length()"

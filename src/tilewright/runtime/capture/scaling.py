@@ -9,21 +9,10 @@ from dataclasses import dataclass, replace
 
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
-from tilewright.runtime.capture.facts import CapturedLaunch
+from tilewright.runtime.capture.facts import CapturedLaunch, Row
 
 MOST_KEPT = 3
 """The most extents that stay as captured while others change. A hundred guesses take some seconds."""
-
-
-class Row(int):
-    """The length of rows, where it is another dimension than an equal extent of another axis. For example, an attention
-    may have 128 heads of 128 elements. A `Row` equals only a `Row`."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Row) and int(self) == int(other)
-
-    def __hash__(self) -> int:
-        return hash((Row, int(self)))
 
 
 @dataclass(frozen=True)
@@ -35,6 +24,7 @@ class Scaling:
     any: if False, no extent may change.
     numbers: whether the numbers in integer arrays may change.
     kept: extents that stay as captured.
+    quotients: whether integer arguments that are quotients of extents change with them.
     """
 
     linked: bool = False
@@ -42,6 +32,7 @@ class Scaling:
     any: bool = True
     numbers: bool = True
     kept: frozenset[int] = frozenset()
+    quotients: bool = False
 
 
 SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
@@ -60,11 +51,12 @@ def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
 
 
 def _keeping(launch: DescribedLaunch, scaling: Scaling) -> Iterator[Scaling]:
-    """Yields guesses in which one extent, then two, then three stay as captured, the smallest first."""
+    """Yields guesses in which no extent, then one, then two, then three stay as captured, the smallest first."""
     extents = {extent for array in launch.arrays() for extent in facts.declared_array(array.spec).shape if extent > 1}
-    for count in range(1, min(MOST_KEPT, len(extents) - 1) + 1):
+    for count in range(min(MOST_KEPT, len(extents) - 1) + 1):
         for kept in sorted(itertools.combinations(sorted(extents), count), key=math.prod):
-            yield replace(scaling, kept=frozenset(kept))
+            for quotients in (True, False):
+                yield replace(scaling, kept=frozenset(kept), quotients=quotients)
 
 
 def readings(captured: CapturedLaunch) -> Iterator[CapturedLaunch]:

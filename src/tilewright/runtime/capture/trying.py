@@ -31,9 +31,9 @@ from tilewright.verify.reference import FloatReference
 from tilewright.verify.schedule import Equipment
 from tilewright.verify.tolerance import draw
 
-MOST_ELEMENTS = 1 << 20, 1 << 23
-"""The largest shape that is interpreted: the number of elements of all its arrays. Drafts with larger shapes are tried
-only if none with smaller shapes works."""
+SIZES = (1 << 20, 1 << 10), (1 << 23, 1 << 14)
+"""The largest shapes that are interpreted: the elements of all arrays, and the blocks. Drafts with larger shapes are
+tried only if none with smaller shapes works."""
 SECONDS = 60.0
 """The limit in seconds for checking the tile sizes for one form of the grid."""
 DECLARED = ("declared",)
@@ -52,20 +52,24 @@ class TooLarge(NotAsCaptured):
 
 
 def verdicts(
-    task: Task, others: Iterable[Configuration], is_sure: bool, most: int = MOST_ELEMENTS[-1]
+    task: Task, others: Iterable[Configuration], is_sure: bool, most: tuple[int, int] = SIZES[-1]
 ) -> dict[Configuration, str]:
     """Returns the verdicts on ``others`` for a small shape, on as many as time allows. Raises NotAsCaptured if the
     shipped configuration does not give the captured outputs.
 
     is_sure: whether the draft contains no guess. Then only the small shape is tried.
-    most: the most elements of all arrays. Raises TooLarge for more.
+    most: the most elements and blocks (`SIZES`). Raises TooLarge for more.
     """
     if all(tensor.distribution.always for tensor in task.inputs.values()):
         what = f"task '{task.name}': all its inputs are integers that are valid only together"
         raise NotAsCaptured(f"{what}, so a check has no other numbers to try")
     shipped, dims = task.space.shipped, small_shape(task)
-    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > most:
-        raise TooLarge(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
+    arrays = task.arrays(dims)
+    elements = sum(math.prod(array.shape) for array in arrays.values())
+    blocks = math.prod(task.launched(shipped, dims, arrays, default_board(ARCH)).grid)
+    for size, limit, what in zip((elements, blocks), most, ("elements", "blocks"), strict=True):
+        if size > limit:
+            raise TooLarge(f"task '{task.name}': even its smallest shape has {size} {what}, too many to interpret")
     captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
     tools = Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
     case = Case(tuple(dims.items()), why="asked for")
