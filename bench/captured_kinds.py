@@ -25,10 +25,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import cuda.tile as ct
-import cuda.tile.tune
 import torch
 from common import made_here, write
+from cuda.tile import tune
 
 from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture.capture import DESCRIBE_VARIABLE, capturing
@@ -107,7 +106,7 @@ def without_a_gpu() -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
-        stack.enter_context(mock.patch.object(ct.tune, "exhaustive_search", first_of))
+        stack.enter_context(mock.patch.object(tune, "exhaustive_search", first_of))
         stack.enter_context(mock.patch.dict(sys.modules, {"triton": None}))
         stack.enter_context(mock.patch.dict(os.environ, {DESCRIBE_VARIABLE: "1"}))
         yield

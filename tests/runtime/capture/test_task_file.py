@@ -419,6 +419,14 @@ def test_a_kernel_that_changed_since_is_no_reference(tmp_path: Path) -> None:
         reference_outputs(again, again.selected(None)[0].dims, {"x": np.zeros(64)})
 
 
+def test_a_record_of_another_machine_becomes_a_task(tmp_path: Path) -> None:
+    launch = described(kernels.scale, (8,), (torch.zeros(64), torch.zeros(64), 8, 0.5))
+    text = task_text(Recorded(replace(launch, file="/elsewhere/captured_kernels.py"), 1), tmp_path)
+    (tmp_path / "captured.py").write_text(text)
+    assert "/elsewhere" not in text
+    assert verdict_of(load_task(str(tmp_path / "captured.py"))) == "correct"
+
+
 # What it is for ---------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 
-from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.facts import DeclaredArray, Form, IndexArray
+from tilewright.runtime.capture import facts, index_arrays
+from tilewright.runtime.capture.facts import DeclaredArray, Form
+from tilewright.runtime.capture.index_arrays import IndexArray
 from tilewright.runtime.capture.scaling import Scaling
 
 Derived = tuple[str, tuple[int, ...]]
@@ -66,7 +67,7 @@ class Dimensions:
 
     def last(self, array: IndexArray) -> str | int:
         known = {extent: self.factor(extent) for extent in self._array_extents if self.knows(extent)}
-        return facts.last_number(array, known)
+        return index_arrays.last_number(array, known)
 
     def upper_bound(self, name: str) -> str | int:
         """Returns the exclusive upper bound of the numbers in an integer array. The bound is an expression of

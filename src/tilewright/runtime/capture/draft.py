@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tilewright.records import Value
-from tilewright.runtime.capture import facts
+from tilewright.runtime.capture import facts, index_arrays
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import Dimensions
 from tilewright.runtime.capture.drafted_space import DraftedSpace
@@ -59,7 +59,7 @@ class TaskDraft:
         flat = any(declared.flat for _, declared in self.arrays.values())
         can_scale = not flat and (self.form is not None or self.captured.persistent)
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
-        known = {name: facts.contents(array) for name, array in read.items()}
+        known = {name: index_arrays.contents(array) for name, array in read.items()}
         scaling = self.scaling if can_scale else replace(self.scaling, any=False)
         return Dimensions(
             arrays={name: declared for name, (_, declared) in self.arrays.items()},
@@ -191,13 +191,13 @@ class TaskDraft:
         distribution has the captured range, so that an index stays valid."""
         if not argument.spec.dtype.startswith(WHOLE):
             return ""
-        if not self.scaling.numbers and (numbers := facts.contents(argument)):
+        if not self.scaling.numbers and (numbers := index_arrays.contents(argument)):
             return f", tw.fixed({numbers!r})"
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
-        if not (numbers := facts.contents(argument)):
+        if not (numbers := index_arrays.contents(argument)):
             return ", tw.integers(0, 1)"
-        return f", {facts.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))}"
+        return f", {index_arrays.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))}"
 
     def _argument(self, argument: Argument) -> str:
         if argument.kind == "array":

@@ -2,9 +2,6 @@
 
 A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
 and extents. A number that no form explains stays constant.
-
-A number in an integer array may be an index, a length or an offset, so a changed number may be out of range. Numbers
-that never decrease are taken as offsets of consecutive sequences. The differences between them are the lengths.
 """
 
 from __future__ import annotations
@@ -16,13 +13,15 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument as KernelArgument
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue, KernelObject
-from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
+from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
@@ -41,10 +40,6 @@ RESERVED = (
     "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
-WRITTEN_OUT = 256
-"""A task file lists the captured numbers of an array, as values to draw from, only up to this count."""
-LARGEST_STEP = 128
-"""The largest step of sequence lengths in a task file. A larger common divisor counts as a coincidence."""
 
 
 class Row(int):
@@ -117,6 +112,8 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     """Reads the launch's Tile IR. Raises RequestError, with the reason, if the launch cannot become a task."""
     kernel, launch = loaded_kernel(launch), named(launch)
     language, captures = language_of(kernel), captured_language(launch.language)
+    if not Path(launch.file).is_file():  # recorded on another machine
+        launch = replace(launch, file=str(Path(captures.function_of(kernel).__code__.co_filename).resolve()))
     known = {hint.name for hint in language.hints}
     if unknown := [name for name, value in launch.hints.items() if value not in (None, False) and name not in known]:
         raise RequestError(f"{launch.kernel} is launched with the option '{unknown[0]}', for which a task has no hint")
@@ -357,73 +354,3 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
         sum(sizes[factor.tile or ""] in last - {factor.extent} for factor in tiled),
         len(factors),
     )
-
-
-@dataclass(frozen=True)
-class IndexArray:
-    """An array of offsets that never decrease.
-
-    starts: whether the first number is 0.
-    step, least, most: the differences between neighbours are multiples of ``step``, from ``least`` to ``most``.
-    """
-
-    name: str
-    numbers: tuple[int, ...]
-    starts: bool
-    step: int
-    least: int
-    most: int
-
-    def text(self, last: str | int) -> str:
-        """Returns the `tw.offsets(…)` of a task file. last: the last number, or an expression of dimensions for it."""
-        starts = "" if self.starts else ", starts=False"
-        steps = f"step={self.step}, least={self.least}, most={self.most}"
-        return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
-
-
-def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
-    return {array.name: array for array in map(_index_array, launch.arrays()) if array is not None}
-
-
-def contents(argument: Argument) -> tuple[int, ...]:
-    """Returns the captured numbers of an integer array, row-major; empty if unknown, and for other arrays."""
-    if argument.contents is None or not argument.spec.dtype.startswith(WHOLE):
-        return ()
-    return tuple(int(number) for number in unpacked(argument.contents, argument.spec).reshape(-1))
-
-
-def similar_numbers(numbers: tuple[int, ...], bound: str | int) -> str:
-    """Returns the `tw.integers(…)` of a task file for numbers like the captured numbers, all less than ``bound``. If
-    ``bound`` is an expression of dimensions, the lower bound is at most 1."""
-    if isinstance(bound, int):
-        return f"tw.integers({min(numbers)}, {bound}{_like(numbers) if len(set(numbers)) > 1 else ''})"
-    return f"tw.integers({min(1, *numbers)}, {bound!r}{_like(numbers)})"
-
-
-def _like(numbers: tuple[int, ...]) -> str:
-    return f", like={numbers!r}" if len(numbers) <= WRITTEN_OUT else ""
-
-
-def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """Returns the last number of an index array. If the number is an extent, or an extent minus 1, returns an
-    expression of dimensions.
-
-    extents: maps an extent to the name of its dimension.
-    """
-    last = array.numbers[-1]
-    is_index = array.most <= 1 or last not in extents
-    return f"{extents[last + 1]} - 1" if is_index and last + 1 in extents else extents.get(last, last)
-
-
-def _index_array(argument: Argument) -> IndexArray | None:
-    numbers = contents(argument)
-    if not numbers or argument.spec.ndim != 1 or min(numbers) < 0:
-        return None
-    steps = [after - before for before, after in itertools.pairwise(numbers)]
-    starts = numbers[0] == 0
-    if not steps or min(steps) < 0 or numbers[0] == numbers[-1] or (len(numbers) == 2 and not starts):
-        return None
-    steps += [] if starts else [numbers[0]]
-    divisor = math.gcd(*steps)
-    step = min(divisor & -divisor, LARGEST_STEP)
-    return IndexArray(argument.name, numbers, starts, step, step if min(steps) else 0, max(steps))

@@ -54,7 +54,8 @@ def rebuilt(
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
-    """Returns the kernel from its module, or else from its file.
+    """Returns the kernel from its module, or else from its file. A launch that was recorded on another machine needs
+    the module here.
 
     Raises RequestError if the kernel is gone. Unless ``changed`` is True, also raises if the source has changed.
     """
@@ -89,12 +90,16 @@ def _module(launch: DescribedLaunch) -> ModuleType:
             module = module or importlib.import_module(launch.module)
         except Exception as error:  # an error in the module's own code
             if not path.is_file():
-                raise RequestError(f"cannot import {launch.module}: {in_one_line(error)}") from error
+                what = f"{launch.file} is not on this machine, and {launch.module} cannot be imported"
+                raise RequestError(f"{what}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)
-    if module is not None and file is not None and Path(file).resolve() == path and _attribute(module, launch.qualname):
-        return module
+    if module is not None and file is not None and _attribute(module, launch.qualname):
+        of_another_machine = launch.module != PROGRAM and not path.is_file()
+        if of_another_machine or Path(file).resolve() == path:
+            return module
     if not path.is_file():
-        raise RequestError(f"the kernel's file is gone: {launch.file}")
+        where = f", and {launch.module} is not it" if module is not None and launch.module != PROGRAM else ""
+        raise RequestError(f"the kernel's file is gone: {launch.file}{where}; install it here, or capture here")
     return loaded_part(path, launch.qualname, PROGRAM) if launch.module == PROGRAM else editable(path)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tilewright.runtime.capture import facts
+from tilewright.runtime.capture import facts, index_arrays
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.facts import CapturedLaunch, Row
 
@@ -43,7 +43,7 @@ NOTHING = Scaling(any=False)
 def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
     """Returns the guesses for a launch, in the order in which they are tried. The last one lets the fewest numbers
     change."""
-    if not any(map(facts.contents, launch.arrays())):
+    if not any(map(index_arrays.contents, launch.arrays())):
         return (*SCALINGS, *_keeping(launch, Scaling()), NOTHING)
     same_numbers = (replace(scaling, numbers=False) for scaling in SCALINGS if not scaling.index_arrays)
     some = _keeping(launch, Scaling(index_arrays=False))
