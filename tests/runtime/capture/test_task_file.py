@@ -379,6 +379,8 @@ def test_overlapping_outputs_are_refused(tmp_path: Path) -> None:
 
 
 PROGRAM = """
+from __future__ import annotations
+
 import torch
 import cuda.tile as ct
 
@@ -417,6 +419,18 @@ def test_a_kernel_that_changed_since_is_no_reference(tmp_path: Path) -> None:
     again = load_task(str(task.file))
     with pytest.raises(TaskError, match="has changed since it was captured"):
         reference_outputs(again, again.selected(None)[0].dims, {"x": np.zeros(64)})
+
+
+def test_a_kernel_that_a_function_makes_is_copied(tmp_path: Path) -> None:
+    """With the values of the function's variables that it uses."""
+    x = torch.zeros(64)
+    task = task_of(tmp_path, kernels.times(3.0), (8,), x, torch.zeros(64), 8)
+    assert verdict_of(task) == "correct"
+    (y,) = reference_outputs(task, task.selected(None)[0].dims, {"x": np.ones(64)}).values()
+    np.testing.assert_array_equal(y, np.full(64, 3.0 * kernels.FACTOR))
+    text = (tmp_path / "captured.py").read_text()
+    (tmp_path / "captured.py").write_text(text.replace("factor = 3.0", "factor = 3.5"))
+    assert verdict_of(load_task(str(tmp_path / "captured.py"))) == "incorrect"
 
 
 def test_a_record_of_another_machine_becomes_a_task(tmp_path: Path) -> None:

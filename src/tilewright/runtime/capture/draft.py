@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tilewright.records import Value
 from tilewright.runtime.capture import facts, index_arrays
-from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture.described import MODULE, WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import Dimensions
 from tilewright.runtime.capture.drafted_space import DraftedSpace
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.runtime.capture.scaling import SCALINGS, Scaling, scalings
-from tilewright.source.needed import is_quiet, source_of_needed
+from tilewright.source.needed import INSIDE, is_quiet, source_of_needed
 from tilewright.space import knobs
 from tilewright.task.tensors import DIVISOR
 
@@ -106,13 +106,16 @@ class TaskDraft:
         as_declared = all(declared == DeclaredArray(declared.shape) for _, declared in self.arrays.values())
         names = "Captured" if as_declared else "Captured, viewed"
         uses_dtype = any(argument.kind == "dtype" for argument in self.launch.arguments)
+        yield from ("from __future__ import annotations", "") if self.copied else ()
         yield from ("import sys", "") if root else ()
         yield from ("import triton.language", "") if uses_dtype and self.launch.language == "triton" else ()
         yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {names}", "")
         yield from (f"sys.path.insert(0, {root!r})", "") if root else ()
         if self.copied:
-            yield f"# The kernel with all that it needs of {self.launch.file}; loading that file would run a program."
-            yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
+            why = "a function makes it" if INSIDE in self.launch.qualname else "loading that file would run a program"
+            yield f"# The kernel with all that it needs of {self.launch.file}; {why}."
+            around = {name: _defined(name, value) for name, value in self.launch.closure.items()}
+            yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname, around), "")
         else:
             where = self.launch.module if "." in self.launch.module else self.launch.file
             yield from (f"module = tw.editable({where!r})", "", "")
@@ -125,7 +128,7 @@ class TaskDraft:
             f"\n        {self._argument(argument)}," for argument in self.launch.arguments[: self.captured.passed]
         )
         yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
-        kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
+        kernel = self.launch.qualname.rpartition(INSIDE)[2] if self.copied else f"module.{self.launch.qualname}"
         yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
         factor, powers = self.work
         work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
@@ -139,6 +142,7 @@ class TaskDraft:
         yield "captured = Captured("
         yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
         yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
+        yield from (f"    closure={dict(launch.closure)!r},",) if launch.closure else ()
         yield from (")", "", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"
@@ -152,7 +156,10 @@ class TaskDraft:
 
     @property
     def copied(self) -> bool:
-        """Whether the task file has a copy of the kernel, because loading the kernel's own file would run a program."""
+        """Whether the task file has a copy of the kernel, because loading the kernel's own file would run a program, or
+        would not make a kernel that is defined inside a function."""
+        if INSIDE in self.launch.qualname:
+            return True
         return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
 
     def _root(self) -> str | None:
@@ -320,3 +327,9 @@ class TaskDraft:
 
 def _power_of_two_from(extent: str) -> str:
     return f"1 << ({extent} - 1).bit_length()"
+
+
+def _defined(name: str, value: Value) -> str:
+    """Returns the statement that defines a variable of `DescribedLaunch.closure`."""
+    is_module = isinstance(value, str) and value.startswith(MODULE)
+    return f"import {str(value).removeprefix(MODULE)} as {name}" if is_module else f"{name} = {value!r}"

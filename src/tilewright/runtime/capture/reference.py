@@ -64,6 +64,7 @@ class Captured:
     tensors, flops: the tensors of the task, and the FLOP that it declares.
     launch: the task's launch, with the kernel as first argument.
     shipped: the captured configuration.
+    closure: the values of the variables that the kernel uses of a function around it (`DescribedLaunch.closure`).
     """
 
     module: str
@@ -74,12 +75,13 @@ class Captured:
     launch: Callable[..., Launch]
     shipped: Mapping[str, Value]
     flops: Callable[..., float]
+    closure: Mapping[str, Value] = field(default_factory=dict)
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kernel(self) -> KernelObject:
         """The kernel from its own file. Raises TaskError if its source has changed."""
-        kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
+        kernel = untouched_kernel(self.module, Path(self.file), self.qualname, self.closure)
         if source_of(kernel) != self.source:
             what = f"kernel '{self.qualname}' in {self.file} has changed since it was captured"
             fix = "capture the program again, or put the captured version back"
