@@ -211,6 +211,8 @@ class TaskDraft:
             return self._view(argument.name)
         if argument.kind == "list":
             return f"[{', '.join(self._argument(item) for item in argument.items)}]"
+        if argument.kind == "tuple":
+            return f"({''.join(f'{self._argument(item)}, ' for item in argument.items)})"
         if argument.kind == "descriptor":
             blocks = ", ".join(map(self._block, argument.block_shape))
             return f"tw.descriptor({self._view(argument.items[0].name)}, [{blocks}], {argument.padding!r})"

@@ -209,10 +209,11 @@ def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> Cal
         return captured_language(launch.language).dtype(str(argument.value))
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
-    if argument.kind in ("list", "tuple"):
-        what = f"argument '{argument.name}' is a {argument.kind}, and tasks support only lists of arrays"
-        fix = "pass each item as an argument, or arrays in a list"
-        raise RequestError(f"{launch.kernel}: {what}: {fix}")
+    if argument.kind == "tuple":
+        return tuple(_argument_without_device(launch, item) for item in argument.items)
+    if argument.kind == "list":
+        what = f"argument '{argument.name}' is a list, and tasks support only lists of arrays"
+        raise RequestError(f"{launch.kernel}: {what}: pass each item as an argument, or in a tuple")
     return argument.array if argument.kind == "array" else argument.value
 
 

@@ -15,18 +15,20 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.errors import RequestError, TilewrightError
+from tilewright.hardware.architectures import default_board
 from tilewright.records import Value
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotuned, DescribedLaunch
 from tilewright.runtime.capture.draft import TaskDraft
-from tilewright.runtime.capture.facts import CapturedLaunch, Form
-from tilewright.runtime.capture.scaling import Scaling, guesses
-from tilewright.runtime.capture.trying import SIZES, NotAsCaptured, TooLarge, drawn_inputs, small_shape, verdicts
+from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
+from tilewright.runtime.capture.scaling import NOTHING, Scaling, guesses
+from tilewright.runtime.capture.trying import NotAsCaptured, Size, TooLarge, drawn_inputs, sizes, small_shape, verdicts
 from tilewright.space import knobs
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.verify.examining import UNWRITTEN
+from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.tolerance import reference_outputs
 
 MOST_FORMS = 6
@@ -39,14 +41,33 @@ Points: TypeAlias = tuple[Mapping[str, Value], ...]
 
 def best_draft(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
     """Returns the most general draft that works (`_with_tiles`). If the kernel does not write all elements of an
-    output, the task sets the output's contents before the launch."""
+    output, the task sets the output's contents before the launch. A launch that writes all is no such kernel: if its
+    draft leaves elements, the draft is wrong."""
     try:
         return _with_tiles(captured, heading, folder)
-    except RequestError as error:
-        left = {name for name in captured.filled if f"'{name}' depends on {UNWRITTEN}" in str(error)}
+    except NoDraft as error:
+        left = {name for name in captured.filled if f"'{name}' depends on {UNWRITTEN}" in "".join(error.reasons)}
+        left -= _written_whole(captured, heading, folder) if left else set()
         if not left or any(_unread(captured)):
             raise
     return best_draft(replace(captured, partly=captured.partly | left), heading, folder)
+
+
+def _written_whole(captured: CapturedLaunch, heading: str, folder: Path) -> frozenset[str]:
+    """Returns the outputs of which the captured launch itself writes every element, as far as addresses show it."""
+    with loaded(TaskDraft(captured, heading, None, scaling=NOTHING), folder) as task:
+        return OwnShapes(task, default_board(ARCH)).written_whole(task.space.shipped, {})
+
+
+class NoDraft(RequestError):
+    """No draft of a launch works. ``reasons``: why each of them does not."""
+
+    def __init__(self, reasons: list[str], unread: str) -> None:
+        too_large = [reason for reason in reasons if "too many to interpret" in reason]
+        last = next((reason for reason in reversed(reasons) if reason not in too_large), reasons[-1])
+        also = f"; {too_large[-1]}" if too_large and last not in too_large else ""
+        super().__init__(f"{last}{also}{unread}")
+        self.reasons = reasons
 
 
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
@@ -65,8 +86,10 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
         [TaskDraft(reading, heading, form, scaling=scaling) for form in _forms(reading, scaling, gets_block_count)]
         for reading, scaling in guesses(captured)
     ]
-    for most in SIZES:
+    for most in sizes():
         for of_guess in drafts:
+            if most is None and of_guess[0].dims:
+                continue  # on the GPU, only the captured shape
             if (best := _best(of_guess, folder, seen, reasons, most)) is not None:
                 return best
     unread = (
@@ -74,7 +97,7 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
         "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
         for name in _unread(captured)
     )
-    raise RequestError(reasons[-1] + "".join(unread))
+    raise NoDraft(reasons, "".join(unread))
 
 
 def _forms(captured: CapturedLaunch, scaling: Scaling, gets_block_count: bool) -> list[tuple[Form, ...] | None]:
@@ -95,13 +118,13 @@ def _unread(captured: CapturedLaunch) -> Iterator[str]:
 
 
 def _best(
-    drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str], most: tuple[int, int]
+    drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str], most: Size
 ) -> TaskDraft | None:
     """Returns the best of the drafts that work; None if none works. Drafts whose text is in ``seen`` are left out.
 
     seen: gets the text of each tried draft, with `TaskDraft.is_sure`.
     reasons: gets the reason of each draft that does not work.
-    most: the most elements and blocks (`trying.SIZES`); larger drafts are not tried.
+    most: the most elements and blocks (`trying.Size`); larger drafts are not tried.
     """
     best: TaskDraft | None = None
     for draft in drafts:
@@ -148,7 +171,7 @@ def _value_count(draft: TaskDraft) -> int:
     return len(draft.points) + sum(len(values) for values in draft.knobs.values())
 
 
-def _try(fixed: TaskDraft, folder: Path, most: tuple[int, int]) -> tuple[TaskDraft, int]:
+def _try(fixed: TaskDraft, folder: Path, most: Size) -> tuple[TaskDraft, int]:
     """Returns the draft with the tile sizes that give the captured outputs, and the number of tried tile sizes. If the
     program has an autotuner, its configurations are tried instead."""
     fixed = replace(fixed, notes=_notes(fixed))
@@ -172,7 +195,7 @@ def _try(fixed: TaskDraft, folder: Path, most: tuple[int, int]) -> tuple[TaskDra
     return replace(fixed, knobs=several, sizes=tuple(free)), _value_count(wide)
 
 
-def _with_points(fixed: TaskDraft, points: Points, folder: Path, most: tuple[int, int]) -> tuple[TaskDraft, int]:
+def _with_points(fixed: TaskDraft, points: Points, folder: Path, most: Size) -> tuple[TaskDraft, int]:
     """Returns the draft with the configurations of the program's autotuner, and their number. Leaves out
     configurations that cannot be written as hints, or that do not give the captured outputs."""
     given = len(points)

@@ -1,4 +1,6 @@
-"""Tries in the interpreter whether a drafted task gives the captured outputs on all allowed shapes and numbers.
+"""Tries whether a drafted task gives the captured outputs on all allowed shapes and numbers.
+
+Shapes are interpreted if they are small enough. The captured shape of a launch that cannot be reduced runs on the GPU.
 
 A draft is a guess from one launch. A wrong guess must not become a task, because a check of the task would then report
 an error that the kernel does not have.
@@ -9,6 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,7 +32,7 @@ from tilewright.verify.images import ROW_MAJOR
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import Scope, plan
 from tilewright.verify.reference import FloatReference
-from tilewright.verify.schedule import Equipment
+from tilewright.verify.schedule import Equipment, board_here, engine_name, equipped
 from tilewright.verify.tolerance import draw
 
 SIZES = (1 << 20, 1 << 10), (1 << 23, 1 << 14)
@@ -47,18 +51,27 @@ class NotAsCaptured(Exception):
     """The captured configuration of a draft does not give the captured outputs."""
 
 
+Size: TypeAlias = tuple[int, int] | None
+"""The most elements of all arrays, and the most blocks, of a shape to interpret. None: the shape runs on the GPU."""
+
+
+def sizes() -> tuple[Size, ...]:
+    """Returns the sizes to try, the smallest first."""
+    return (*SIZES, None) if engine_name(None) == "gpu" else SIZES
+
+
 class TooLarge(NotAsCaptured):
     """The smallest shape of a draft has too many elements to interpret it."""
 
 
 def verdicts(
-    task: Task, others: Iterable[Configuration], is_sure: bool, most: tuple[int, int] = SIZES[-1]
+    task: Task, others: Iterable[Configuration], is_sure: bool, most: Size = SIZES[-1]
 ) -> dict[Configuration, str]:
     """Returns the verdicts on ``others`` for a small shape, on as many as time allows. Raises NotAsCaptured if the
     shipped configuration does not give the captured outputs.
 
     is_sure: whether the draft contains no guess. Then only the small shape is tried.
-    most: the most elements and blocks (`SIZES`). Raises TooLarge for more.
+    most: Raises TooLarge for a shape that is larger.
     """
     if all(tensor.distribution.always for tensor in task.inputs.values()):
         what = f"task '{task.name}': all its inputs are integers that are valid only together"
@@ -67,22 +80,39 @@ def verdicts(
     arrays = task.arrays(dims)
     elements = sum(math.prod(array.shape) for array in arrays.values())
     blocks = math.prod(task.launched(shipped, dims, arrays, default_board(ARCH)).grid)
-    for size, limit, what in zip((elements, blocks), most, ("elements", "blocks"), strict=True):
+    for size, limit, what in zip((elements, blocks), most or (), ("elements", "blocks"), strict=most is not None):
         if size > limit:
-            raise TooLarge(f"task '{task.name}': even its smallest shape has {size} {what}, too many to interpret")
+            what = f"{what}, too many to interpret; where a GPU is, it is checked there"
+            raise TooLarge(f"task '{task.name}': even its smallest shape has {size} {what}")
     captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
-    tools = Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
+    with _equipped(task, captured, on_gpu=most is None) as tools:
+        return _verdicts(task, tools, dims, others, is_sure)
+
+
+@contextmanager
+def _equipped(task: Task, captured: Captured, on_gpu: bool) -> Iterator[Equipment]:
+    if on_gpu:
+        with equipped(task, "gpu", board_here("gpu", ARCH), quick=True) as tools:
+            yield tools
+    else:
+        yield Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
+
+
+def _verdicts(
+    task: Task, tools: Equipment, dims: dict[str, Value], others: Iterable[Configuration], is_sure: bool
+) -> dict[Configuration, str]:
+    shipped, reference = task.space.shipped, FloatReference(task, tools.trusted)
     case = Case(tuple(dims.items()), why="asked for")
     first = check_on(task, tools, Scope(case=case))
     if first.verdict != "correct":
         what = f"task '{task.name}': the captured launch itself does not pass on small shapes"
         raise NotAsCaptured(f"{what}: {first.reason}")
     try:
-        FloatReference(task, captured).refuse_degenerate(dims, seed=0)
+        reference.refuse_degenerate(dims, seed=0)
     except TaskError as error:
         raise NotAsCaptured(str(error)) from error
     if not is_sure:
-        _refuse_guess(task, tools, captured)
+        _refuse_guess(task, tools, reference)
     changed = [config for config in dict.fromkeys(others) if config != shipped]
     results = check_on(task, tools, Scope(changed, case=case, seconds=SECONDS)).results if changed else ()
     return {shipped: first.verdict, **{result.configuration: result.verdict for result in results}}
@@ -103,9 +133,9 @@ def drawn_inputs(task: Task, dims: dict[str, Value], rng: np.random.Generator) -
     }
 
 
-def _refuse_guess(task: Task, tools: Equipment, captured: Captured) -> None:
+def _refuse_guess(task: Task, tools: Equipment, reference: FloatReference) -> None:
     """Raises NotAsCaptured if the captured configuration fails on a shape, or on integers, that a check would draw."""
-    examiner = Examiner(task, tools.engine, FloatReference(task, captured))
+    examiner = Examiner(task, tools.engine, reference)
     for case in itertools.islice(_guessed(task), GUESSES):
         try:
             result = examiner.examine(task.space.shipped, case)
