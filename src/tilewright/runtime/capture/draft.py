@@ -269,10 +269,14 @@ class TaskDraft:
         return self.captured.followed(name, value) if isinstance(value, int) else ()
 
     def _tiles_of(self, extent: int) -> Iterator[int]:
-        """Yields the tile sizes that may vary and that may divide an extent."""
-        for name, value in facts.tiles(self.launch).items():
+        """Yields the tile sizes that may divide an extent. If another extent left a part of a tile, a load without
+        padding would give undefined elements, which the captured launch does not have."""
+        for name, value in self.launch.constants.items():
             tiled = self.captured.tiled_extents(name)
-            if name in self.knobs and (not tiled or extent in tiled):
+            is_free = name in self.knobs or name in self.sizes
+            if not isinstance(value, int) or not (extent in tiled or (is_free and not tiled)):
+                continue
+            if is_free or extent not in self.captured.followed(name, value):
                 yield value
 
     def _follows(self, name: str, value: Value, extent: int) -> bool:
@@ -321,8 +325,8 @@ class TaskDraft:
             if any(self._follows(name, value, extent) for name, value in covering.items()):
                 conditions.append(f"{name} & ({name} - 1) == 0")
         dividing = [size for name, size in sizes.items() if name in self.captured.tiled and not self._covered(name)]
-        for name, (whole, part) in self._quotients.items():
-            step = math.gcd(int(str(self.launch.constants.get(name, 1))), max(dividing, default=1))
+        for whole, part in self._quotients.values():
+            step = math.gcd(whole // part, max(dividing, default=1))
             conditions.append(f"{self.dimensions.factor(whole)} % ({self.dimensions.factor(part)} * {step}) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
 
