@@ -82,6 +82,7 @@ class TaskDraft:
         """Dimensions such as a batch: not contiguous, not divided by a tile, and not related to index arrays."""
         divided = [factor.extent for axis in self.form or () for factor in axis if factor.tile]
         tiled = {part for extent in divided for part in self.captured.products.get(extent, (extent,))}
+        tiled = tiled.union(*map(self.captured.tiled_extents, self.captured.tiled))
         last = {declared.shape[-1] for _, declared in self.arrays.values() if declared.shape}
         indexed = self.dimensions.indexed
         return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in indexed)

@@ -49,6 +49,9 @@ class Row(int):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Row) and int(self) == int(other)
 
+    def __ne__(self, other: object) -> bool:  # that of `int` would be used otherwise
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((Row, int(self)))
 
