@@ -277,7 +277,7 @@ class TaskDraft:
             is_free = name in self.knobs or name in self.sizes
             if not isinstance(value, int) or not (extent in tiled or (is_free and not tiled)):
                 continue
-            if is_free or extent not in self.captured.followed(name, value):
+            if is_free or not self.captured.followed(name, value):
                 yield value
 
     def _follows(self, name: str, value: Value, extent: int) -> bool:
