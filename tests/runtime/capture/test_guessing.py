@@ -86,3 +86,12 @@ def test_elements_that_depend_on_their_place_are_not_independent(tmp_path: Path)
     task = task_of(tmp_path, guessed_kernels.by_place, (16,), torch.zeros(1024), torch.zeros(1024), 64)
     assert task.independent == ()
     assert verdict_of(task) == "correct"
+
+
+def test_a_shape_is_not_reduced_to_a_part_of_a_tile(tmp_path: Path) -> None:
+    """A load without padding would give undefined elements there, which the captured launch has not."""
+    task = task_of(tmp_path, guessed_kernels.by_block, (64,), torch.zeros(4096), torch.zeros(4096), 64)
+    assert not task.space.constants, "no other tile size gives the captured outputs"
+    (name,) = task.selected(None)[0].dims
+    assert task.promises({name: 128}) and not task.promises({name: 48})
+    assert verdict_of(task) == "correct"
