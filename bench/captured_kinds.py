@@ -101,7 +101,7 @@ def without_a_gpu() -> Iterator[None]:
     properties = SimpleNamespace(multi_processor_count=132, name="none", major=9, minor=0)
     answers = {
         "get_device_capability": lambda *_: (9, 0), "get_device_properties": lambda *_: properties,
-        "current_stream": lambda *_: 0, "current_device": lambda: 0,
+        "current_stream": lambda *_: 0, "current_device": lambda: 0, "Stream": lambda **_: 0,
     }  # fmt: skip
     with ExitStack() as stack:
         for name, answer in answers.items():
