@@ -95,3 +95,12 @@ def test_a_shape_is_not_reduced_to_a_part_of_a_tile(tmp_path: Path) -> None:
     (name,) = task.selected(None)[0].dims
     assert task.promises({name: 128}) and not task.promises({name: 48})
     assert verdict_of(task) == "correct"
+
+
+def test_indices_whose_largest_is_not_the_last_may_be_indices_of_a_shorter_axis(tmp_path: Path) -> None:
+    """5 M elements as captured, which is too much for a quick check."""
+    table = torch.randint(0, 5_000_000, (256,), dtype=torch.int32).clamp_(max=4_999_000)
+    task = task_of(tmp_path, captured_kernels.gathered, (4,), torch.empty(5_000_000), table, torch.zeros(256), 64)
+    dims = task.selected(None)[0].dims
+    assert task.inputs["table"].distribution.upto in dims and 5_000_000 in dims.values()
+    assert verdict_of(task).startswith("correct")

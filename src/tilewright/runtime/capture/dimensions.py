@@ -71,8 +71,11 @@ class Dimensions:
 
     def upper_bound(self, name: str) -> str | int:
         """Returns the exclusive upper bound of the numbers in an integer array. The bound is an expression of
-        dimensions if the largest number is an extent, or an extent minus 1. Otherwise it is a number."""
+        dimensions if the largest number is an extent, or an extent minus 1, or if this is the guess. Otherwise it is a
+        number."""
         largest, extents = self.largest[name], self._array_extents
+        if self.scaling.below and (larger := [extent for extent in extents if extent > largest]):
+            return self.entry(min(larger))
         if largest + 1 in extents:
             return self.entry(largest + 1)
         return f"{self.factor(largest)} + 1" if largest in extents and self.knows(largest) else largest + 1

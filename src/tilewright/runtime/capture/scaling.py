@@ -25,6 +25,8 @@ class Scaling:
     numbers: whether the numbers in integer arrays may change.
     kept: extents that stay as captured.
     quotients: whether integer arguments that are quotients of extents change with them.
+    below: whether the numbers in an integer array are indices of the axis with the next larger extent. Of many numbers
+        drawn below an extent, the largest is rarely the last index.
     """
 
     linked: bool = False
@@ -33,6 +35,7 @@ class Scaling:
     numbers: bool = True
     kept: frozenset[int] = frozenset()
     quotients: bool = False
+    below: bool = False
 
 
 SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
@@ -47,7 +50,7 @@ def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
         return (*SCALINGS, *_keeping(launch, Scaling()), NOTHING)
     same_numbers = (replace(scaling, numbers=False) for scaling in SCALINGS if not scaling.index_arrays)
     some = _keeping(launch, Scaling(index_arrays=False))
-    return (*SCALINGS, *some, *same_numbers, NOTHING, replace(NOTHING, numbers=False))
+    return (*SCALINGS, Scaling(below=True), *some, *same_numbers, NOTHING, replace(NOTHING, numbers=False))
 
 
 def _keeping(launch: DescribedLaunch, scaling: Scaling) -> Iterator[Scaling]:
