@@ -1,6 +1,6 @@
 """How many of fifteen kinds of kernel become tasks when a program of TileGym's launches them, and how many check.
 
-    python bench/captured_kinds.py OUT.json [--set-aside] [--only KIND …] [--full]
+    python bench/captured_kinds.py OUT.json [--set-aside] [--only KIND …] [--quick]
 
 Needs TileGym 1.5.1 on the path (`pip install --no-deps tilegym==1.5.1`) and torch, and no GPU: TileGym's own functions
 run on tensors of the CPU, their launches are described and not made, and searches take the first configuration. Each
@@ -133,9 +133,8 @@ def said(folder: Path, *words: str) -> tuple[int, str, float]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return -1, f"not done after {SECONDS} s", float(SECONDS)
-    return done.returncode, done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr, (
-        time.perf_counter() - started
-    )
+    text = done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr
+    return done.returncode, text, time.perf_counter() - started
 
 
 def row(kind: str, folder: Path, quick: bool) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def test_an_extent_that_cannot_be_reduced_stays(tmp_path: Path) -> None:
     task = task_of(tmp_path, guessed_kernels.with_table, (64,), x, weights, y, 64)
     assert task.inputs["weights"].shape == (3,)
     assert list(task.selected(None)[0].dims.values()) == [4096]
+    assert task.file is not None
+    assert "did not work with other extents than 3, so these stay" in task.file.read_text()
     assert verdict_of(task) == "correct"
 
 

@@ -257,6 +257,9 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append("the launch did not work with other extents, so all stay as captured")
     elif not draft.scaling.index_arrays and draft.scaling.numbers:
         notes.append("the numbers in its index arrays fit no other extents, so the indexed extents stay as captured")
+    if draft.dims and draft.scaling.kept:
+        kept = ", ".join(map(str, sorted(map(int, draft.scaling.kept))))
+        notes.append(f"the launch did not work with other extents than {kept}, so these stay as captured")
     if not draft.scaling.numbers:
         notes.append("the numbers in its integer arrays are valid only together, so each check uses the captured ones")
     if any(argument.kind == "list" for argument in captured.launch.arguments):
