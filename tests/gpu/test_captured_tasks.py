@@ -45,10 +45,30 @@ def in_place() -> Launch:
     return kernels.rotated, (512,), (x, angle.cos(), angle.sin(), 8, 64)
 
 
+def not_reducible() -> Launch:
+    """16 M elements, whatever its shape: the launch is verified here, against its own outputs."""
+    x, y = torch.randn(2 * kernels.FAR, device="cuda"), torch.empty(kernels.FAR, device="cuda")
+    return kernels.far, (kernels.FAR // 1024,), (x, y, 1024)
+
+
+def a_tuple() -> Launch:
+    arrays = (torch.randn(512, 256, device="cuda"), torch.randn(512, 256, device="cuda", dtype=torch.bfloat16))
+    return kernels.summed, (64, 8), (arrays, (0.5, 2.0), torch.zeros(512, 256, device="cuda"), (8, 32))
+
+
+def a_cache() -> Launch:
+    places = torch.tensor([5, 4000, 17, 0], dtype=torch.int32, device="cuda")
+    new, cache = torch.randn(4, 64, device="cuda"), torch.randn(4, 65_536, 64, device="cuda")
+    return kernels.appended, (4,), (new, places, cache, 64)
+
+
 CHANGES = {
     lists: ("part * 3.0", "part * 3.01"),
     a_table: ("inside = rows < last", "inside = rows < last - sequence"),
     in_place: ("second * cos + first * sin", "second * cos - first * sin"),
+    not_reducible: ("places + FAR, check_bounds", "places + FAR - 1, check_bounds"),
+    a_tuple: ("* weights[index]", "* weights[0]"),
+    a_cache: ("(sequence, place, 0), row)", "(sequence, place, 0), row * 2)"),
 }
 
 

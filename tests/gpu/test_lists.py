@@ -37,3 +37,17 @@ def test_a_launch_with_lists_runs() -> None:
     targets = [torch.zeros_like(one) for one in sources]
     ct.launch(torch.cuda.current_stream(), (2,), doubled, (sources, targets, 8))
     assert all(torch.equal(target, 2 * source) for source, target in zip(sources, targets, strict=True))
+
+
+@pytest.mark.parametrize("rows", [64, 17, 1])
+def test_our_signature_of_a_tuple_is_that_of_a_launch(rows: int) -> None:
+    """Arrays, numbers and constants in tuples."""
+    from tests.runtime.captured_kernels import summed
+
+    specs = [
+        ArraySpec(name, (rows, 32), dtype) for name, dtype in (("a", "float32"), ("b", "bfloat16"), ("y", "float32"))
+    ]
+    a, b, y = [torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="cuda") for one in specs]
+    numbers = (0.5, 2.0)
+    ours = signature_of(summed, ((specs[0], specs[1]), numbers, specs[2], (8, 32)))
+    assert signature_of(summed, ((a, b), numbers, y, (8, 32))) == ours

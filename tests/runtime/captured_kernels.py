@@ -95,9 +95,52 @@ def grouped(xs, ys, TILE: ct.Constant[int], PROGRAMS: ct.Constant[int]):  # type
         first += tiles
 
 
+@ct.kernel
+def appended(new, places, cache, COLUMNS: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Writes one row of each sequence into a cache, at the place of its next token."""
+    sequence = ct.bid(0)
+    place = ct.load(places, (sequence,), (1,)).item()
+    row = ct.load(new, (sequence, 0), (1, COLUMNS)).reshape((1, 1, COLUMNS))
+    ct.store(cache, (sequence, place, 0), row)
+
+
+FAR = 1 << 23
+
+
+@ct.kernel
+def far(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Reads elements that are `FAR` apart, without looking at the extents: no shorter array will do."""
+    places = ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32)
+    both = ct.gather(x, places, check_bounds=False) + ct.gather(x, places + FAR, check_bounds=False)
+    ct.scatter(y, places, both, check_bounds=False)
+
+
+@ct.kernel
+def summed(xs, weights: tuple[float, ...], y, tiles: ct.Constant[tuple[int, int]]):  # type: ignore[no-untyped-def]
+    """The weighted sum of the arrays of a tuple, in tiles of two axes."""
+    row, column = ct.bid(0), ct.bid(1)
+    total = ct.zeros(tiles, ct.float32)
+    for index in ct.static_iter(range(len(xs))):
+        total = total + ct.load(xs[index], (row, column), tiles).astype(ct.float32) * weights[index]
+    ct.store(y, (row, column), total)
+
+
+def times(factor):  # type: ignore[no-untyped-def]
+    """A kernel for one factor, as factories make them."""
+    import cuda.tile as own
+
+    @own.kernel
+    def inner(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+        own.store(y, (own.bid(0),), own.load(x, (own.bid(0),), (TILE,)) * factor * FACTOR)
+
+    return inner
+
+
 def nested():  # type: ignore[no-untyped-def]
+    operation = ct.exp
+
     @ct.kernel
     def inside(x, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
-        ct.store(x, (ct.bid(0),), ct.full((TILE,), 1.0, ct.float32))
+        ct.store(x, (ct.bid(0),), operation(ct.full((TILE,), 1.0, ct.float32)))
 
     return inside

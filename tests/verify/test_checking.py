@@ -571,6 +571,23 @@ def test_results_kept_by_pointer_or_by_contents_are_caught() -> None:
     assert checked(task, thrice, case=case).verdict.startswith("correct")
 
 
+def test_results_kept_are_caught_where_only_slices_are_compared() -> None:
+    """The one element that is changed lies in a slice."""
+    kept: dict[Any, Any] = {}
+
+    def by_corner(run: FunctionLaunch) -> None:
+        if (key := float(run["x"][0, 0])) not in kept:
+            thrice(run)
+            kept[key] = run["y"].copy()
+        run["y"][...] = kept[key]
+
+    task = elementwise(workloads={"only": {"M": 1024, "N": 1024}})
+    case = parse("M=1024,N=1024;run=caches", task)
+    (result,) = checked(task, thrice, case=case).results
+    assert result.verdict == "correct", result.reason
+    assert checked(task, by_corner, case=case).verdict == "incorrect"
+
+
 # Reports
 
 

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from textwrap import dedent
+from types import MappingProxyType, ModuleType
 
 from tilewright.errors import RequestError
+from tilewright.source.digest import function_of
 from tilewright.source.source_file import SourceFile, stored
 
+INSIDE = ".<locals>."
+"""The part of a function's qualified name between another function and the function inside it."""
+_OUTER = "_around"
 QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 """Statements that only define names."""
 
@@ -35,15 +40,53 @@ def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
     return [statement for statement in defined if statement in taken]
 
 
-def source_of_needed(path: Path, qualname: str) -> str:
-    """Returns the text of the statements that `needed` finds, with their comments and decorators."""
+def source_of_needed(path: Path, qualname: str, around: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Returns the text of the statements that `needed` finds, with their comments and decorators, without imports from
+    ``__future__``.
+
+    A function inside another one becomes a function of the module.
+    around: the variables of the other function that it uses, each with the statement that defines it.
+    """
     file = SourceFile.requested(path)
+    if INSIDE in qualname:
+        inner = inner_function(file, qualname)
+        start = min([inner.lineno, *(each.lineno for each in inner.decorator_list)])
+        own = "\n".join(file.lines[start - 1 : inner.end_lineno])
+        texts = (_texts(file, _needed_by(file, inner, set(around))), *around.values(), f"\n\n{dedent(own)}\n")
+        return "\n".join(texts).lstrip("\n")
+    return _texts(file, needed(file, qualname)).lstrip("\n")
+
+
+def _texts(file: SourceFile, statements: Iterable[ast.stmt]) -> str:
     text = ""
-    for statement in needed(file, qualname):
+    for statement in statements:
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            continue
         start = min(node.lineno for node in (statement, *getattr(statement, "decorator_list", [])))
         blank = "" if isinstance(statement, (ast.Import, ast.ImportFrom)) else "\n\n"
         text += blank + "\n".join(file.lines[start - 1 : statement.end_lineno]) + "\n"
-    return text.lstrip("\n")
+    return text
+
+
+def inner_function(file: SourceFile, qualname: str) -> ast.FunctionDef:
+    """Returns the function inside another function. Raises RequestError if it is not in the file."""
+    body: list[ast.stmt] = file.tree.body
+    found: ast.stmt | None = None
+    for name in qualname.replace(INSIDE, ".").split("."):
+        every = (each for statement in body for each in ast.walk(statement) if isinstance(each, ast.stmt))
+        found = next((each for each in every if getattr(each, "name", "") == name), None)
+        body = getattr(found, "body", [])
+    if not isinstance(found, ast.FunctionDef):
+        raise RequestError(f"{file.path.name} does not define '{qualname}'")
+    return found
+
+
+def _needed_by(file: SourceFile, inner: ast.FunctionDef, known: set[str]) -> list[ast.stmt]:
+    """Returns the top-level statements that a function inside another one needs. known: names that it need not find."""
+    defined = {name for statement in file.tree.body for name in _defines(statement)}
+    wanted = sorted((_uses(inner) - known) & defined)
+    every = {statement for name in wanted for statement in needed(file, name)}
+    return [statement for statement in file.tree.body if statement in every]
 
 
 def is_quiet(path: Path) -> bool:
@@ -56,17 +99,41 @@ def is_quiet(path: Path) -> bool:
     return all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in others)
 
 
-def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
-    """Returns a module called ``name`` with only the statements that `needed` finds, at their old line numbers."""
+def loaded_part(
+    path: Path, qualname: str, name: str, closure: Mapping[str, object] = MappingProxyType({})
+) -> ModuleType:
+    """Returns a module called ``name`` with only the statements that `needed` finds, at their old line numbers.
+
+    A function inside another one is an attribute of the module that is called ``qualname``.
+    closure: the variables that it uses of the other one.
+    """
     module = ModuleType(name)
     module.__file__ = str(path)
-    code = compile(ast.Module(needed(SourceFile.requested(path), qualname), []), str(path), "exec")
+    file = SourceFile.requested(path)
+    if INSIDE in qualname:
+        inner = inner_function(file, qualname)
+        statements = [*_needed_by(file, inner, set(closure)), _around(inner, qualname, list(closure))]
+    else:
+        statements = needed(file, qualname)
+    code = compile(ast.Module(statements, []), str(path), "exec")
     sys.path.insert(0, str(path.parent))
     try:
         exec(code, vars(module))  # noqa: S102  (the statements of the user's own file)
+        if INSIDE in qualname:
+            kernel = getattr(module, _OUTER)(**closure)
+            function_of(kernel).__qualname__ = qualname
+            setattr(module, qualname, kernel)
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def _around(inner: ast.FunctionDef, qualname: str, variables: list[str]) -> ast.stmt:
+    """Returns a function that makes the inner function from the variables that the inner function uses."""
+    outer = ast.parse(f"def {_OUTER}({', '.join(variables)}):\n    return {inner.name}").body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.body.insert(0, inner)
+    return ast.fix_missing_locations(outer)
 
 
 def _defines(statement: ast.AST) -> Iterator[str]:

@@ -211,9 +211,10 @@ class _CaseRun:
         for _ in range(CHANGES):
             name = list(inputs)[int(rng.integers(len(inputs)))]
             changed = {**inputs, name: inputs[name].copy()}
-            place = int(rng.integers(inputs[name].size))
+            compared = self.part(name, np.arange(inputs[name].size).reshape(inputs[name].shape)).reshape(-1)
+            place = int(compared[int(rng.integers(compared.size))])
             changed[name].reshape(-1)[place] = others[name].reshape(-1)[place]
-            wanted = self.examiner.reference.wanted(case.sizes, changed, case.data)
+            wanted = self.expected(changed)
             if not isinstance(wanted, str) and judge.compared(wanted, before).share > 1:
                 return changed
         return None
@@ -337,10 +338,14 @@ class _CaseRun:
         assert self.error is not None
         return self.error.verdict + (f"; {self.cut}" if self.cut.indices else "")
 
-    def wanted(self, inputs: NamedArrays) -> dict[str, Wanted]:
+    def expected(self, inputs: NamedArrays) -> dict[str, Wanted] | str:
+        """Returns the expected outputs of the compared slice, or the reason why there are none."""
         part = {name: self.part(name, array) for name, array in inputs.items()}
         dims = tolerance.sliced_dims(self.case.sizes, self.cut)
-        wanted = self.examiner.reference.wanted(dims, part, self.case.data)
+        return self.examiner.reference.wanted(dims, part, self.case.data)
+
+    def wanted(self, inputs: NamedArrays) -> dict[str, Wanted]:
+        wanted = self.expected(inputs)
         if isinstance(wanted, str):
             raise Unverified(wanted)
         return wanted

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -139,6 +140,17 @@ class OwnShapes:
             if _overlap(within(walked.counts.loaded_runs, tensor), stored[tensor.name]):
                 raise Unverified(f"blocks read elements of '{tensor.name}' that they store; this cannot be followed")
         return worst
+
+    def written_whole(self, configuration: Configuration, dims: Dims) -> frozenset[str]:
+        """Returns the outputs of which a launch stores every byte, as far as the addresses do not depend on data and
+        take no longer than the limit."""
+        with suppress(Unverified, Wrong, NeedsData, Unsupported, ToolFailed, MemoryError):
+            runnable = self._runnable(configuration, dims)
+            refuse_long(_walk_seconds(runnable.module.entry(), math.prod(runnable.launch.grid)), self.seconds, "")
+            walked, placed = runnable.dry_run(self.task.arrays(dims), seed=None, seconds=self.seconds)
+            runs, outputs = walked.counts.stored_runs, (each for each in placed if each.name in self.task.outputs)
+            return frozenset(each.name for each in outputs if _first_gap(runs, each.address, each.nbytes) is None)
+        return frozenset()
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, packed
-from tilewright.runtime.capture.facts import IndexArray, index_arrays, last_number
+from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays, last_number
 from tilewright.task.tensors import ArraySpec, OffsetSteps
 
 

@@ -133,6 +133,18 @@ def test_what_is_gone_is_a_clear_error(tmp_path: Path) -> None:
         rebuilt(one, device="cpu")
 
 
+def test_a_record_of_another_machine_needs_the_module_here() -> None:
+    """Its paths are those of the other machine. The source says whether the module is the same."""
+    x = torch.zeros(64)
+    one = replace(described(kernels.scale, (8,), (x, x, 8, 1.0)), file="/elsewhere/captured_kernels.py")
+    kernel, _, _ = rebuilt(one, device="cpu")
+    assert kernel._pyfunc is kernels.scale._pyfunc
+    with pytest.raises(RequestError, match="has changed since it was launched"):
+        rebuilt(replace(one, source="of another version"), device="cpu")
+    with pytest.raises(RequestError, match="is not on this machine, and nowhere.kernels cannot be imported"):
+        rebuilt(replace(one, module="nowhere.kernels"), device="cpu")
+
+
 def test_what_cannot_be_described_says_why() -> None:
     with pytest.raises(RequestError, match="cannot be launched again: the kernel is defined inside nested"):
         again(torch.zeros(8), 8, kernel=kernels.nested())

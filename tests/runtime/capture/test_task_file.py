@@ -26,10 +26,12 @@ from tilewright.runtime.capture.facts import DeclaredArray, Factor, captured_lau
 from tilewright.runtime.capture.of_cutile import CapturedCuTile
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.task_file import task_text
+from tilewright.runtime.capture.trying import small_shape
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tune.tune import tune
+from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
 from tilewright.verify.data import KINDS, drawn
 from tilewright.verify.interpreted import InterpreterEngine
@@ -160,8 +162,19 @@ def test_a_list_beside_an_argument_of_the_name_of_its_part(tmp_path: Path) -> No
 
 
 def test_a_list_of_other_things_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="'xs' is a tuple, and tasks support only lists of arrays"):
-        task_of(tmp_path, kernels.grouped, (4,), (torch.zeros(8),), [torch.zeros(8)], 8, 4)
+    with pytest.raises(RequestError, match="'xs' is a list, and tasks support only lists of arrays"):
+        task_of(tmp_path, kernels.grouped, (4,), [1, 2], [torch.zeros(8)], 8, 4)
+
+
+def test_tuples_of_arrays_numbers_and_constants(tmp_path: Path) -> None:
+    """cuda-tile passes each item as a parameter of its own."""
+    arrays = (torch.zeros(32, 64), torch.zeros(32, 64, dtype=torch.bfloat16))
+    task = task_of(tmp_path, kernels.summed, (4, 2), arrays, (0.5, 2.0), torch.zeros(32, 64), (8, 32))
+    assert list(task.inputs) == ["xs_0", "xs_1"]
+    assert verdict_of(task) == "correct"
+    dims = task.selected(None)[0].dims
+    (y,) = reference_outputs(task, dims, {"xs_0": np.ones((32, 64)), "xs_1": np.ones((32, 64))}).values()
+    np.testing.assert_allclose(y, np.full((32, 64), 2.5))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tilegym") is None, reason="needs TileGym")
@@ -372,6 +385,24 @@ def test_blocks_that_leave_a_part_of_the_output_leave_what_was_there(tmp_path: P
     assert [output.updates for output in task.outputs.values()] == ["y_before"]
 
 
+def test_a_cache_of_which_one_row_is_written_is_updated(tmp_path: Path) -> None:
+    """It has 16 M elements, of which the check interprets a part."""
+    places = torch.tensor([5, 4000, 17, 0], dtype=torch.int32)
+    task = task_of(tmp_path, kernels.appended, (4,), torch.zeros(4, 64), places, torch.zeros(4, 65_536, 64), 64)
+    assert [output.updates for output in task.outputs.values()] == ["cache_before"]
+    check = Scope(case=Case(tuple(small_shape(task).items()), why="asked for"))
+    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), check).verdict == "correct"
+    other = wrong(task, "ct.store(cache, (sequence, place, 0), row)", "ct.store(cache, (sequence, place, 0), row * 2)")
+    assert check_on(other, Equipment(InterpreterEngine(other, BOARD)), check).verdict == "incorrect"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu checks it there")
+def test_a_shape_that_cannot_be_reduced_needs_a_gpu(tmp_path: Path) -> None:
+    x, y = torch.empty(2 * kernels.FAR), torch.empty(kernels.FAR)
+    with pytest.raises(RequestError, match="25165824 elements, too many to interpret; where a GPU is, it is checked"):
+        task_of(tmp_path, kernels.far, (kernels.FAR // 1024,), x, y, 1024)
+
+
 def test_overlapping_outputs_are_refused(tmp_path: Path) -> None:
     base = torch.zeros(100)
     with pytest.raises(RequestError, match="overlaps 'x' without being the same array"):
@@ -379,6 +410,8 @@ def test_overlapping_outputs_are_refused(tmp_path: Path) -> None:
 
 
 PROGRAM = """
+from __future__ import annotations
+
 import torch
 import cuda.tile as ct
 
@@ -417,6 +450,26 @@ def test_a_kernel_that_changed_since_is_no_reference(tmp_path: Path) -> None:
     again = load_task(str(task.file))
     with pytest.raises(TaskError, match="has changed since it was captured"):
         reference_outputs(again, again.selected(None)[0].dims, {"x": np.zeros(64)})
+
+
+def test_a_kernel_that_a_function_makes_is_copied(tmp_path: Path) -> None:
+    """With the values of the function's variables that it uses."""
+    x = torch.zeros(64)
+    task = task_of(tmp_path, kernels.times(3.0), (8,), x, torch.zeros(64), 8)
+    assert verdict_of(task) == "correct"
+    (y,) = reference_outputs(task, task.selected(None)[0].dims, {"x": np.ones(64)}).values()
+    np.testing.assert_array_equal(y, np.full(64, 3.0 * kernels.FACTOR))
+    text = (tmp_path / "captured.py").read_text()
+    (tmp_path / "captured.py").write_text(text.replace("factor = 3.0", "factor = 3.5"))
+    assert verdict_of(load_task(str(tmp_path / "captured.py"))) == "incorrect"
+
+
+def test_a_record_of_another_machine_becomes_a_task(tmp_path: Path) -> None:
+    launch = described(kernels.scale, (8,), (torch.zeros(64), torch.zeros(64), 8, 0.5))
+    text = task_text(Recorded(replace(launch, file="/elsewhere/captured_kernels.py"), 1), tmp_path)
+    (tmp_path / "captured.py").write_text(text)
+    assert "/elsewhere" not in text
+    assert verdict_of(load_task(str(tmp_path / "captured.py"))) == "correct"
 
 
 # What it is for ---------------------------------------------------------------------------------------

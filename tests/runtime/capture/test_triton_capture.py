@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from tilewright.runtime.capture.of_triton import CapturedTriton  # noqa: E402
 from tilewright.runtime.capture.record import Recorded  # noqa: E402
 from tilewright.runtime.capture.recorder import Recorder  # noqa: E402
 from tilewright.runtime.capture.task_file import task_text  # noqa: E402
+from tilewright.runtime.capture.trying import NotAsCaptured, verdicts  # noqa: E402
 from tilewright.task.loading import editable, load_task  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.tune.tune import tune  # noqa: E402
@@ -326,10 +328,17 @@ def test_integers_that_are_valid_only_together_stay(tmp_path: Path) -> None:
 
 
 def test_a_task_needs_inputs_that_can_change(tmp_path: Path) -> None:
-    (one,) = recorded(tmp_path, lambda: fails(kernels.placed, (2,), whole_numbers(3, 9, 20), whole_numbers(*range(32)),
-                                              GROUPS=2, ROWS=16))  # fmt: skip
-    with pytest.raises(RequestError, match="all its inputs are integers that are valid only together"):
-        task_text(one, tmp_path)
+    """A part of the output keeps its values, so the task draws these, too. Numbers that never change prove nothing."""
+    task = task_of(tmp_path, lambda: fails(kernels.placed, (2,), whole_numbers(3, 9, 20), whole_numbers(*range(32)),
+                                           GROUPS=2, ROWS=16))  # fmt: skip
+    assert [output.updates for output in task.outputs.values()] == ["y_before"]
+    assert is_correct(task)
+    text = re.sub(
+        r"tw\.(offsets|integers)\(.*like=(\([\d, ]*\))\)", r"tw.fixed(\2)", (tmp_path / "captured.py").read_text()
+    )
+    (tmp_path / "fixed.py").write_text(text)
+    with pytest.raises(NotAsCaptured, match="all its inputs are integers that are valid only together"):
+        verdicts(load_task(str(tmp_path / "fixed.py")), (), is_sure=True)
 
 
 def test_a_kernel_that_reads_nothing_is_no_task(tmp_path: Path) -> None:
@@ -338,12 +347,13 @@ def test_a_kernel_that_reads_nothing_is_no_task(tmp_path: Path) -> None:
         task_text(one, tmp_path)
 
 
-def test_a_tuple_is_recorded_and_no_task(tmp_path: Path) -> None:
+def test_a_tuple_is_recorded_and_becomes_a_task(tmp_path: Path) -> None:
     (one,) = recorded(tmp_path, lambda: fails(kernels.pairs, (16,), (X, X), torch.empty_like(X), 1000, BLOCK=64))
     assert [argument.kind for argument in one.launch.arguments[:2]] == ["tuple", "array"]
     assert [argument.name for argument in one.launch.arrays()] == ["xs[0]", "xs[1]", "y"]
-    with pytest.raises(RequestError, match="'xs' is a tuple, and tasks support only lists of arrays: pass each item"):
-        task_text(one, tmp_path)
+    task = task_of(tmp_path, lambda: fails(kernels.pairs, (16,), (X, X), torch.empty_like(X), 1000, BLOCK=64))
+    assert list(task.inputs) == ["xs_0"], "one array twice"
+    assert is_correct(task)
 
 
 def test_inputs_that_are_all_integers_are_drawn_anew(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -75,15 +75,8 @@ class CuTile(Language):
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         annotations = private.parameter_annotations(launch.kernel)
-        flat: list[Argument] = []
-        for arg, annotation in zip(launch.args, annotations, strict=True):
-            if isinstance(arg, ArraySpec):
-                flat += _words(arg)
-            elif isinstance(arg, list):
-                flat += [ListArgument(tuple(tuple(_words(array)) for array in arg)), len(arg)]
-            elif not annotation.constant:
-                flat.append(arg)
-        return tuple(flat)
+        pairs = zip(launch.args, annotations, strict=True)
+        return tuple(word for arg, annotation in pairs for word in _flattened(arg, annotation))
 
     def decorated_hints(self, kernel: ct.kernel, arch: str) -> Hints:
         return private.decorated_hints(kernel, arch)
@@ -184,26 +177,30 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
     For device arrays, cuda-tile computes the signature, which needs a driver. For `ArraySpec`s, this module applies the
     same rules. A GPU test compares both results.
     """
-    arrays = [part for arg in args for part in (arg if isinstance(arg, list) else [arg]) if hasattr(part, "shape")]
-    extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]  # arrays in lists do not count
+    has_tuple = any(isinstance(arg, tuple) for arg in args)
+    parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else [arg])]
+    arrays = [each for part in parts for each in (part if isinstance(part, list) else [part]) if hasattr(each, "shape")]
+    extents = [tuple(part.shape) for part in parts if hasattr(part, "shape")]  # arrays in lists do not count
     if any(not isinstance(array, ArraySpec) for array in arrays):
-        return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
+        return compilation.KernelSignature.from_kernel_args(
+            kernel, tuple(args), _convention(extents, kernel, has_tuple)
+        )
     annotations = private.parameter_annotations(kernel)
     if len(annotations) != len(args):
         raise TypeError(f"the kernel takes {len(annotations)} arguments, the launch passes {len(args)}")
     parameters = [_constraint(arg, annotation) for arg, annotation in zip(args, annotations, strict=True)]
-    signature = compilation.KernelSignature(parameters, _convention(extents, kernel))
+    signature = compilation.KernelSignature(parameters, _convention(extents, kernel, has_tuple))
     return signature.with_mangled_symbol(private.function_name(kernel))
 
 
-def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
+def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel, has_tuple: bool) -> compilation.CallingConvention:
     """Returns the calling convention that `ct.launch` uses (observed on an H200, cuda-tile 1.7.0).
 
-    The convention is version 2 if an extent is a constant of the signature, otherwise version 1. An extent of 1 is
-    always a constant.
+    The convention is version 2 if an extent is a constant of the signature. An extent of 1 is always a constant.
+    Version 1, otherwise used, does not support tuples.
     """
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
-    if static or any(extent == 1 for shape in shapes for extent in shape):
+    if static or has_tuple or any(extent == 1 for shape in shapes for extent in shape):
         return compilation.CallingConvention.cutile_python_v2()
     return compilation.CallingConvention.cutile_python_v1()
 
@@ -211,8 +208,12 @@ def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compila
 def _kinds(signature: compilation.KernelSignature) -> tuple[str, ...]:
     """Returns the kind of each parameter of the compiled entry, in the order of `CuTile.arguments`."""
     kinds: list[str] = []
-    for constraint in signature.parameters:
-        if isinstance(constraint, compilation.ArrayConstraint):
+    waiting = list(reversed(signature.parameters))
+    while waiting:
+        constraint = waiting.pop()
+        if isinstance(constraint, compilation.TupleConstraint):
+            waiting += reversed(constraint.items)
+        elif isinstance(constraint, compilation.ArrayConstraint):
             kinds += ["pointer", *[_NAMES[constraint.index_dtype]] * (2 * constraint.ndim)]
         elif isinstance(constraint, compilation.ListConstraint):
             kinds += ["pointer", "int32"]
@@ -221,16 +222,32 @@ def _kinds(signature: compilation.KernelSignature) -> tuple[str, ...]:
     return tuple(kinds)
 
 
+def _flattened(arg: Any, annotation: private.Annotation) -> Iterator[Argument]:
+    """Yields the parameters of the compiled entry for an argument of a launch."""
+    if isinstance(arg, ArraySpec):
+        yield from _words(arg)
+    elif isinstance(arg, tuple):
+        for item, inner in zip(arg, annotation.of_items(len(arg)), strict=True):
+            yield from _flattened(item, inner)
+    elif isinstance(arg, list):
+        yield from (ListArgument(tuple(tuple(_words(array)) for array in arg)), len(arg))
+    elif not annotation.constant:
+        yield arg
+
+
 def _words(array: ArraySpec) -> list[int | ArraySpec]:
     """Returns the parameters of the compiled entry for an array: address, extents, strides (elements)."""
     return [array, *array.shape, *array.strides]
 
 
 def _constraint(
-    arg: ArraySpec | list[ArraySpec] | float, annotation: private.Annotation
+    arg: ArraySpec | list[ArraySpec] | tuple[Any, ...] | float, annotation: private.Annotation
 ) -> compilation.ParameterConstraint:
     if isinstance(arg, ArraySpec):
         return _array_constraint(arg, annotation)
+    if isinstance(arg, tuple):
+        items = zip(arg, annotation.of_items(len(arg)), strict=True)
+        return compilation.TupleConstraint([_constraint(item, inner) for item, inner in items])
     if isinstance(arg, list):
         return _list_constraint(arg, annotation)
     if annotation.constant:

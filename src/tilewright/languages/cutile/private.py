@@ -12,7 +12,7 @@ import sys
 import time
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from types import FunctionType
@@ -93,6 +93,14 @@ class Annotation:
     index_dtype: ct.DType | None = None
     static_shape: tuple[int, ...] = ()
     static_stride: tuple[int, ...] = ()
+    items: tuple[Annotation, ...] = ()
+    """The type hints of the items of a tuple; one for all items if the tuple may have any length."""
+
+    def of_items(self, count: int) -> tuple[Annotation, ...]:
+        """Returns the type hints of the items of a tuple with ``count`` items."""
+        if not self.items:
+            return (replace(self, items=()),) * count
+        return self.items * count if len(self.items) == 1 else self.items
 
 
 def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
@@ -103,13 +111,18 @@ def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
     return tuple(_annotation(hints.get(name)) for name in names)
 
 
-def _annotation(hint: Any) -> Annotation:
+def _annotation(hint: Any, constant: bool = False) -> Annotation:
     marks = getattr(hint, "__metadata__", ())
+    constant = constant or any(isinstance(mark, ct.ConstantAnnotation) for mark in marks)
+    inner = typing.get_args(hint)[0] if marks else hint
+    if typing.get_origin(inner) is tuple:
+        items = tuple(_annotation(item, constant) for item in typing.get_args(inner) if item is not ...)
+        return Annotation(constant=constant, items=items)
     arrays = (mark.element if isinstance(mark, ct.ListAnnotation) else mark for mark in marks)
     array = next((mark for mark in arrays if isinstance(mark, ct.ArrayAnnotation)), None)
     scalar = next((mark for mark in marks if type(mark).__name__ == "ScalarAnnotation"), None)
     return Annotation(
-        constant=any(isinstance(mark, ct.ConstantAnnotation) for mark in marks),
+        constant=constant,
         scalar_dtype=scalar.dtype if scalar else None,
         index_dtype=array.index_dtype if array else None,
         static_shape=array.static_shape_dims if array else (),

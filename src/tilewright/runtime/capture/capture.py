@@ -119,7 +119,7 @@ class _Installed:
     def add_languages(self) -> None:
         """Starts recording languages that the program has imported since recording began."""
         for language in LANGUAGES:
-            if language.module in sys.modules and language not in self.languages:
+            if sys.modules.get(language.module) is not None and language not in self.languages:
                 try:
                     language.start(self.recorder)
                 except RequestError as error:

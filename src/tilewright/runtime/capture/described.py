@@ -12,9 +12,10 @@ import itertools
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -28,6 +29,8 @@ from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, ArraySpec, row_major
 
 CONTENTS_BYTES = 64 << 10
 """Contents of integer arrays up to this size are stored."""
+MODULE = "module "
+"""The beginning of a value in `DescribedLaunch.closure` that is the name of a module."""
 WHOLE = ("int", "uint", "bool")
 """Prefixes of the names of integer dtypes."""
 
@@ -114,6 +117,8 @@ class DescribedLaunch:
     language: str = "cutile"
     """The name of the kernel's language."""
     autotuned: Autotuned | None = None
+    closure: Mapping[str, Value] = field(default_factory=dict)
+    """The values of the variables that a kernel uses of the function around it. A module is its name after `MODULE`."""
 
     def arrays(self) -> tuple[Argument, ...]:
         """Returns all arrays in the order of the arguments, including arrays in lists and tuples."""
@@ -173,7 +178,7 @@ def described_call(
     launch = DescribedLaunch(
         function.__name__, str(function.__module__), str(function.__qualname__),
         file=str(file.resolve() if file.is_file() else file), source=source,
-        grid=tuple(int(extent) for extent in grid), arguments=arguments, problem=problem,
+        grid=tuple(int(extent) for extent in grid), arguments=arguments, problem=problem, closure=_closure(function),
     )  # fmt: skip
     return _with_storages(launch, addresses)
 
@@ -287,15 +292,29 @@ def _contents(value: CallValue, array: ArraySpec) -> str | None:
     return packed(value) if isinstance(value, np.ndarray) else None
 
 
+def _closure(function: FunctionType) -> dict[str, Value]:
+    """Returns `DescribedLaunch.closure`, without values that cannot be written into a file."""
+    found: dict[str, Value] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not assigned yet
+            value = cell.cell_contents
+            if isinstance(value, ModuleType):
+                found[name] = MODULE + value.__name__
+            elif value is None or type(value) in (bool, int, float, str):
+                found[name] = value
+    return found
+
+
 def _problem(function: FunctionType, arguments: Sequence[Argument]) -> str:
     """Returns why the launch cannot be made again; empty without such a reason."""
     if not Path(function.__code__.co_filename).is_file():
         return f"the kernel is not in a file but in {function.__code__.co_filename}: write it to a module"
     if function.__name__ == "<lambda>":
         return "the kernel is a lambda: give it a name, with def"
-    if "<locals>" in function.__qualname__:
+    if unknown := [name for name in function.__code__.co_freevars if name not in _closure(function)]:
         around = function.__qualname__.split(".<locals>")[0]
-        return f"the kernel is defined inside {around}(): move it to the top level of its module"
+        what = f"the kernel is defined inside {around}() and uses its variable '{unknown[0]}'"
+        return f"{what}, which is no number, string or module: move the kernel to the top level of its module"
     for argument in (inner for outer in arguments for inner in outer.walk()):
         if argument.kind == "other":
             return f"argument '{argument.name}' is {argument.value}, which has no description"

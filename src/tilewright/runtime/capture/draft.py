@@ -1,8 +1,4 @@
-"""Generates the text of a task file for a captured launch. `TaskDraft` has all decisions.
-
-`Dimensions` decides which extents of the launch are dimensions of its task, and how other extents depend on them. Equal
-extents are one dimension. Which extents may change is a guess (`Scaling`), and the guess is tried on small shapes.
-"""
+"""Generates the text of a task file for a captured launch. `TaskDraft` has all decisions."""
 
 from __future__ import annotations
 
@@ -10,162 +6,22 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 
 from tilewright.records import Value
-from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture import facts, index_arrays
+from tilewright.runtime.capture.described import MODULE, WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture.dimensions import Dimensions
 from tilewright.runtime.capture.drafted_launch import edit_text, editable_text, launch_text, reference_text
 from tilewright.runtime.capture.drafted_space import DraftedSpace
-from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, IndexArray
+from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.runtime.capture.scaling import SCALINGS, Scaling, scalings
-from tilewright.source.needed import is_quiet, source_of_needed
+from tilewright.source.needed import INSIDE, is_quiet, source_of_needed
 from tilewright.space import knobs
 from tilewright.task.tensors import DIVISOR
-
-Derived = tuple[str, tuple[int, ...]]
-"""A format string for an expression, and the extents to put into its ``{}``."""
-
-
-@dataclass(frozen=True)
-class Dimensions:
-    """The dimensions of a task.
-
-    arrays: as the task declares them.
-    index_arrays: facts about arrays of non-decreasing integers, by the array's name.
-    products: maps an integer argument that is a product of extents to these extents.
-    largest: the largest element of each integer array with known contents, by the array's name.
-    form: the form of the grid; None if no rule explains the grid.
-    """
-
-    arrays: Mapping[str, DeclaredArray]
-    index_arrays: Mapping[str, IndexArray]
-    largest: Mapping[str, int]
-    products: Mapping[int, tuple[int, ...]]
-    form: tuple[Form, ...] | None
-    scaling: Scaling
-
-    @cached_property
-    def names(self) -> dict[int, str]:
-        """Maps each extent that is a dimension to the dimension's name."""
-        if not self.scaling.any:
-            return {}
-        every = (extent for array in self.arrays.values() for extent in array.shape)
-        extents = dict.fromkeys(self._lengths[extent][1][0] if extent in self._lengths else extent for extent in every)
-        left_out = self._constant | self._derived.keys()
-        free = [extent for extent in extents if extent > 1 and extent not in left_out]
-        return _named(free, self.form or (), {*self.arrays, *facts.RESERVED})
-
-    def entry(self, extent: int) -> str | int:
-        """Returns an extent as an entry of a shape: the name of a dimension, an expression, or the number."""
-        if self.names and extent in self._derived:
-            text, parts = self._derived[extent]
-            return text.format(*(self.factor(part) for part in parts))
-        return self.names.get(extent, extent)
-
-    def factor(self, extent: int) -> str:
-        """Returns an extent as a factor of a product, in brackets if it is an expression."""
-        text = str(self.entry(extent))
-        return f"({text})" if " " in text else text
-
-    def knows(self, extent: int) -> bool:
-        """Returns whether an extent is a dimension, or depends on dimensions."""
-        return extent in self.names or bool(self.names and extent in self._derived)
-
-    def last(self, array: IndexArray) -> str | int:
-        known = {extent: self.factor(extent) for extent in self._array_extents if self.knows(extent)}
-        return facts.last_number(array, known)
-
-    def upper_bound(self, name: str) -> str | int:
-        """Returns the exclusive upper bound of the numbers in an integer array. The bound is an expression of
-        dimensions if the largest number is an extent, or an extent minus 1. Otherwise it is a number."""
-        largest, extents = self.largest[name], self._array_extents
-        if largest + 1 in extents:
-            return self.entry(largest + 1)
-        return f"{self.factor(largest)} + 1" if largest in extents and self.knows(largest) else largest + 1
-
-    @cached_property
-    def counted(self) -> frozenset[str]:
-        """The dimensions that give the number of sequences of an index array."""
-        return frozenset(self.names[steps] for _, (steps,) in self._lengths.values() if steps in self.names)
-
-    @cached_property
-    def indexed(self) -> frozenset[str]:
-        """The dimensions that affect the number of entries, or the last number, of an index array. A task must not cut
-        them into slices."""
-        arrays = self.index_arrays.values()
-        ends = (str(end) for array in arrays for end in (self.last(array), self.entry(len(array.numbers))))
-        words = {word for end in ends for word in end.replace("(", " ").replace(")", " ").split()}
-        return frozenset(name for name in self.names.values() if name in words)
-
-    @cached_property
-    def _derived(self) -> dict[int, Derived]:
-        """Maps each extent that depends on dimensions to its expression."""
-        several = {number: (" * ".join(["{}"] * len(factors)), factors) for number, factors in self.products.items()}
-        return {**several, **self._twice, **self._products, **self._lengths}
-
-    @cached_property
-    def _products(self) -> dict[int, Derived]:
-        """Maps extents to products of two other extents, such as ``M * N``. Only flattened arrays have such extents."""
-        shapes = [array.shape for array in self.arrays.values()]
-        flattened = {shape[0] for shape in shapes if len(shape) == 1}
-        others = sorted({extent for shape in shapes for extent in shape if extent > 1})
-        flattened -= {extent for shape in shapes if len(shape) > 1 for extent in shape}
-        products: dict[int, Derived] = {}
-        for extent in flattened - self._constant:
-            factors = [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
-            if len(factors) == 1:
-                products[extent] = ("{} * {}", factors[0])
-        return products
-
-    @cached_property
-    def _twice(self) -> dict[int, Derived]:
-        """Maps row lengths that are twice another row length to ``N * 2``. For example, a cosine row of rotary
-        embeddings is half as long as a data row."""
-        rows = {array.shape[-1] for array in self.arrays.values() if len(array.shape) > 1 and self.scaling.linked}
-        doubled = {extent for extent in rows - self._constant if extent % 2 == 0 and extent // 2 in rows and extent > 2}
-        return {extent: ("{} * 2", (extent // 2,)) for extent in doubled}
-
-    @cached_property
-    def _lengths(self) -> dict[int, Derived]:
-        """Maps lengths of index arrays that start with 0 to the number of sequences plus one. Leaves out lengths that
-        are also extents of other arrays."""
-        lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._array_extents
-        return {length: ("{} + 1", (length - 1,)) for length in lengths - self._constant if length > 2}
-
-    @cached_property
-    def _constant(self) -> frozenset[int]:
-        """The extents that stay numbers: they become no dimensions."""
-        lengths = {len(array.numbers) for array in self.index_arrays.values()} - self._array_extents
-        constant = {length for length in lengths if length <= 2}
-        if not self.scaling.index_arrays:
-            for name, largest in self.largest.items():
-                constant |= {*self.arrays[name].shape, *(extent - 1 for extent in self.arrays[name].shape)}
-                constant |= {largest, *sorted(extent for extent in self._array_extents if extent > largest)[:1]}
-        return frozenset(constant)
-
-    @cached_property
-    def _array_extents(self) -> set[int]:
-        """The extents of all arrays that are not index arrays."""
-        others = (array for name, array in self.arrays.items() if name not in self.index_arrays)
-        return {extent for array in others for extent in array.shape}
-
-
-def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
-    """Maps each extent to the name of its dimension. If a tile divides the extent, the name comes from the tile (M for
-    TILE_M). The other names are D0, D1 …"""
-    names: dict[int, str] = {}
-    for factor in (factor for axis in form for factor in axis):
-        suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
-        fits = suffix.isidentifier() and suffix.isupper() and suffix not in ("SIZE", "TILE", "BLOCK")
-        if fits and factor.extent in extents and factor.extent not in names and suffix not in {*taken, *names.values()}:
-            names[factor.extent] = suffix
-    free_names = (name for name in map("D{}".format, count()) if name not in taken)
-    return {extent: names.get(extent) or next(free_names) for extent in extents}
 
 
 @dataclass(frozen=True)
@@ -207,7 +63,7 @@ class TaskDraft:
         flat = any(declared.flat for _, declared in self.arrays.values())
         can_scale = not flat and (self.form is not None or self.captured.persistent)
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
-        known = {name: facts.contents(array) for name, array in read.items()}
+        known = {name: index_arrays.contents(array) for name, array in read.items()}
         scaling = self.scaling if can_scale else replace(self.scaling, any=False)
         return Dimensions(
             arrays={name: declared for name, (_, declared) in self.arrays.items()},
@@ -230,6 +86,7 @@ class TaskDraft:
         """Dimensions such as a batch: not contiguous, not divided by a tile, and not related to index arrays."""
         divided = [factor.extent for axis in self.form or () for factor in axis if factor.tile]
         tiled = {part for extent in divided for part in self.captured.products.get(extent, (extent,))}
+        tiled = tiled.union(*map(self.captured.tiled_extents, self.captured.tiled))
         last = {declared.shape[-1] for _, declared in self.arrays.values() if declared.shape}
         indexed = self.dimensions.indexed
         return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in indexed)
@@ -254,13 +111,16 @@ class TaskDraft:
         as_declared = all(declared == DeclaredArray(declared.shape) for _, declared in self.arrays.values())
         names = "Captured" if as_declared else "Captured, viewed"
         uses_dtype = any(argument.kind == "dtype" for argument in self.launch.arguments)
+        yield from ("from __future__ import annotations", "") if self.copied else ()
         yield from ("import sys", "") if root else ()
         yield from ("import triton.language", "") if uses_dtype and self.launch.language == "triton" else ()
         yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {names}", "")
         yield from (f"sys.path.insert(0, {root!r})", "") if root else ()
         if self.copied:
-            yield f"# The kernel with all that it needs of {self.launch.file}; loading that file would run a program."
-            yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
+            why = "a function makes it" if INSIDE in self.launch.qualname else "loading that file would run a program"
+            yield f"# The kernel with all that it needs of {self.launch.file}; {why}."
+            around = {name: _defined(name, value) for name, value in self.launch.closure.items()}
+            yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname, around), "")
         else:
             yield from editable_text(self.launch, self.call)
 
@@ -269,7 +129,7 @@ class TaskDraft:
         args = "".join(
             f"\n        {self._argument(argument)}," for argument in self.launch.arguments[: self.captured.passed]
         )
-        kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
+        kernel = self.launch.qualname.rpartition(INSIDE)[2] if self.copied else f"module.{self.launch.qualname}"
         yield from launch_text(kernel, names, f"{self._grid()}, ({args}\n    )")
         factor, powers = self.work
         work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
@@ -296,7 +156,10 @@ class TaskDraft:
 
     @property
     def copied(self) -> bool:
-        """Whether the task file has a copy of the kernel, because loading the kernel's own file would run a program."""
+        """Whether the task file has a copy of the kernel, because loading the kernel's own file would run a program, or
+        would not make a kernel that is defined inside a function."""
+        if INSIDE in self.launch.qualname:
+            return True
         return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
 
     def _root(self) -> str | None:
@@ -335,19 +198,21 @@ class TaskDraft:
         distribution has the captured range, so that an index stays valid."""
         if not argument.spec.dtype.startswith(WHOLE):
             return ""
-        if not self.scaling.numbers and (numbers := facts.contents(argument)):
+        if not self.scaling.numbers and (numbers := index_arrays.contents(argument)):
             return f", tw.fixed({numbers!r})"
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
-        if not (numbers := facts.contents(argument)):
+        if not (numbers := index_arrays.contents(argument)):
             return ", tw.integers(0, 1)"
-        return f", {facts.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))}"
+        return f", {index_arrays.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))}"
 
     def _argument(self, argument: Argument) -> str:
         if argument.kind == "array":
             return self._view(argument.name)
         if argument.kind == "list":
             return f"[{', '.join(self._argument(item) for item in argument.items)}]"
+        if argument.kind == "tuple":
+            return f"({''.join(f'{self._argument(item)}, ' for item in argument.items)})"
         if argument.kind == "descriptor":
             blocks = ", ".join(map(self._block, argument.block_shape))
             return f"tw.descriptor({self._view(argument.items[0].name)}, [{blocks}], {argument.padding!r})"
@@ -370,13 +235,54 @@ class TaskDraft:
         the grid stays as captured."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)
-        if self.dimensions.knows(value):
-            return str(self.dimensions.entry(value))
-        if knobs.is_tile(name):
+        if name in self._quotients:
+            whole, part = self._quotients[name]
+            return f"{self.dimensions.factor(whole)} // {self.dimensions.factor(part)}"
+        followed = self.captured.followed(name, value)
+        for extent in filter(self.dimensions.knows, followed):
+            entry = str(self.dimensions.entry(extent))
+            return entry if int(extent) == value else _power_of_two_from(entry)
+        if knobs.is_tile(name) and followed:
             for extent, dim in self.dims.items():
                 if value // 2 < extent < value and knobs.is_power_of_two(value):
-                    return f"1 << ({dim} - 1).bit_length()"
+                    return _power_of_two_from(dim)
         return repr(value)
+
+    @cached_property
+    def _quotients(self) -> dict[str, tuple[int, int]]:
+        """Maps an argument to the extents whose quotient it is, such as the length of each of several splits. An equal
+        extent counts for less if a tile covers it: the tile is the argument that follows this extent."""
+        if not self.scaling.quotients:
+            return {}
+        extents = {extent for _, declared in self.arrays.values() for extent in declared.shape if extent > 1}
+        covered = {extent for name in self.captured.tiled for extent in self._covered(name)}
+        found: dict[str, tuple[int, int]] = {}
+        for argument in self.launch.arguments:
+            value, is_tile = argument.value, knobs.is_tile(argument.name) or argument.name in self.captured.tiled
+            if type(value) is int and value > 1 and not is_tile and covered.issuperset(extents & {value}):
+                pairs = [(a, b) for a in extents for b in extents if a == b * value and value not in (a, b)]
+                found |= {argument.name: pairs[0]} if len(pairs) == 1 else {}
+        return found
+
+    def _covered(self, name: str) -> tuple[int, ...]:
+        value = self.launch.constants[name]
+        return self.captured.followed(name, value) if isinstance(value, int) else ()
+
+    def _tiles_of(self, extent: int) -> Iterator[int]:
+        """Yields the tile sizes that may divide an extent. If another extent left a part of a tile, a load without
+        padding would give undefined elements, which the captured launch does not have."""
+        for name, value in self.launch.constants.items():
+            tiled = self.captured.tiled_extents(name)
+            is_free = name in self.knobs or name in self.sizes
+            if not isinstance(value, int) or not (extent in tiled or (is_free and not tiled)):
+                continue
+            if is_free or not self.captured.followed(name, value):
+                yield value
+
+    def _follows(self, name: str, value: Value, extent: int) -> bool:
+        """Returns whether a tile size is an extent, which a task must then keep a power of two."""
+        is_fixed = name not in self.knobs and name not in self.sizes
+        return is_fixed and value == int(extent) and extent in self.captured.followed(name, int(extent))
 
     def _view(self, name: str) -> str:
         argument, declared = self.arrays[name]
@@ -407,13 +313,29 @@ class TaskDraft:
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)
+        covering = {
+            name: value for name, value in self.launch.constants.items() if name in {*sizes, *self.captured.tiled}
+        }
         # A kernel may rely on the captured extents and on their divisors by tiles. `verify.shapes` reduces an extent to
         # one or two tiles, and no tile below half the captured size is tried, so some small shape is always allowed.
-        largest = max([DIVISOR, *(value for name, value in sizes.items() if name in self.knobs)])
         for extent, name in self.dims.items():
             alone = name in self.free or name in self.dimensions.counted
-            modulus = 1 if alone else math.gcd(extent, largest)
+            modulus = 1 if alone else math.gcd(extent, max(DIVISOR, *self._tiles_of(extent), 1))
             conditions.append(f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else ""))
-            if any(value == extent and name not in self.knobs for name, value in sizes.items()):
+            if any(self._follows(name, value, extent) for name, value in covering.items()):
                 conditions.append(f"{name} & ({name} - 1) == 0")
+        dividing = [size for name, size in sizes.items() if name in self.captured.tiled and not self._covered(name)]
+        for whole, part in self._quotients.values():
+            step = math.gcd(whole // part, max(dividing, default=1))
+            conditions.append(f"{self.dimensions.factor(whole)} % ({self.dimensions.factor(part)} * {step}) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
+
+
+def _power_of_two_from(extent: str) -> str:
+    return f"1 << ({extent} - 1).bit_length()"
+
+
+def _defined(name: str, value: Value) -> str:
+    """Returns the statement that defines a variable of `DescribedLaunch.closure`."""
+    is_module = isinstance(value, str) and value.startswith(MODULE)
+    return f"import {str(value).removeprefix(MODULE)} as {name}" if is_module else f"{name} = {value!r}"

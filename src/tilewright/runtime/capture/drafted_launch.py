@@ -68,6 +68,8 @@ def reference_text(launch: DescribedLaunch, shipped: Mapping[str, Value], call: 
     yield "captured = Captured("
     yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
     yield f"    tensors=TENSORS, launch=launched, shipped={shipped!r}, flops=flops,"
+    if launch.closure:
+        yield f"    closure={dict(launch.closure)!r},"
     if call is not None:
         yield f"    call={_short(codec.to_json(call))!r},  # where the program made the launch"
     yield ")"

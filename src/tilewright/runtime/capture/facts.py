@@ -2,9 +2,6 @@
 
 A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
 and extents. A number that no form explains stays constant.
-
-A number in an integer array may be an index, a length or an offset, so a changed number may be out of range. Numbers
-that never decrease are taken as offsets of consecutive sequences. The differences between them are the lengths.
 """
 
 from __future__ import annotations
@@ -12,23 +9,29 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.languages import language_of
+from tilewright.languages.base import Argument as KernelArgument
 from tilewright.records import Configuration, Failed
-from tilewright.runtime.arrays import CallValue
-from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
+from tilewright.runtime.arrays import CallValue, KernelObject
+from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec, Descriptor, row_major, span
 from tilewright.tileir.analysis.accesses import direction
+from tilewright.tileir.analysis.tiles import Axis, tile_sizes
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import KernelEntry
 
 ARCH = "sm_90"
 MOST_FACTORS = 3
@@ -37,10 +40,20 @@ RESERVED = (
     "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
-WRITTEN_OUT = 256
-"""A task file lists the captured numbers of an array, as values to draw from, only up to this count."""
-LARGEST_STEP = 128
-"""The largest step of sequence lengths in a task file. A larger common divisor counts as a coincidence."""
+
+
+class Row(int):
+    """The length of rows, where it is another dimension than an equal extent of another axis. For example, an attention
+    may have 128 heads of 128 elements. A `Row` equals only a `Row`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Row) and int(self) == int(other)
+
+    def __ne__(self, other: object) -> bool:  # that of `int` would be used otherwise
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((Row, int(self)))
 
 
 @dataclass(frozen=True)
@@ -61,8 +74,31 @@ class CapturedLaunch:
     """The number of the kernel's arguments that a task passes by position."""
     configured: tuple[str, ...]
     """The other parameters, which the configuration names. Parameters that the kernel object computes are left out."""
+    tiled: Mapping[str, frozenset[Axis]]
+    """The axes of arrays that a constant divides into tiles. Accesses by pointers are not known."""
     partly: frozenset[str] = frozenset()
     """Arrays of which the kernel writes only a part. Their other elements keep the values from before the launch."""
+
+    def tiled_extents(self, constant: str) -> frozenset[int]:
+        """Returns the extents that a constant divides into tiles; none if unknown."""
+        shapes = {array.name: array.spec.shape for array in self.launch.arrays()}
+        return frozenset(shapes[name][axis] for name, axis in self.tiled.get(constant, ()))
+
+    def followed(self, name: str, value: int) -> tuple[int, ...]:
+        """Returns the extents that an integer argument may follow, the likeliest first. A tile that covers an axis
+        follows its extent, and no other one. A tile that only divides axes follows none."""
+        if axes := self.tiled.get(name):
+            covered = (self._shared(array, axis) for array, axis in axes)
+            return tuple(sorted({extent for extent in covered if value // 2 < extent <= value}))
+        return (Row(value), value) if knobs.is_tile(name) else (value, Row(value))
+
+    def _shared(self, name: str, axis: int) -> int:
+        """Returns the extent of an axis, or 0 if the array is in a list with other extents."""
+        (argument, *_) = (each for each in self.launch.arguments if any(array.name == name for array in each.arrays()))
+        extents = {
+            array.spec.shape[axis] for array in argument.arrays() if argument.kind == "list" or array.name == name
+        }
+        return extents.pop() if len(extents) == 1 else 0
 
     @property
     def updated(self) -> frozenset[str]:
@@ -77,26 +113,20 @@ class CapturedLaunch:
 
 def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     """Reads the launch's Tile IR. Raises RequestError, with the reason, if the launch cannot become a task."""
-    kernel, launch, language = loaded_kernel(launch), named(launch), language_of(loaded_kernel(launch))
+    kernel, launch = loaded_kernel(launch), named(launch)
+    language, captures = language_of(kernel), captured_language(launch.language)
+    if not Path(launch.file).is_file():  # recorded on another machine
+        launch = replace(launch, file=str(Path(captures.function_of(kernel).__code__.co_filename).resolve()))
     known = {hint.name for hint in language.hints}
     if unknown := [name for name, value in launch.hints.items() if value not in (None, False) and name not in known]:
         raise RequestError(f"{launch.kernel} is launched with the option '{unknown[0]}', for which a task has no hint")
-    captures = captured_language(launch.language)
+    entry, arguments = _tile_ir(kernel, launch)
     passed = captures.passed(kernel, launch)
-    args = tuple(_argument_without_device(launch, argument) for argument in passed)
-    made, others = Launch(kernel, launch.grid, args), launch.arguments[len(args) :]
-    config = Configuration.of({argument.name: argument.value for argument in others})
-    lowered = language.tile_ir_of(made, dict(launch.hints), config, ARCH)
-    if isinstance(lowered, Failed):
-        raise RequestError(f"{launch.kernel} cannot be lowered to Tile IR: {lowered.reason}")
-    try:
-        module = read_bytecode(lowered.code)
-    except ToolFailed as error:
-        raise RequestError(f"{launch.kernel}: its Tile IR cannot be read: {error}") from None
-    accesses = touched(module.entry(), language.arguments(made))
+    others = launch.arguments[len(passed) :]
+    accesses = touched(entry, arguments)
     _refuse(launch, accesses)
-    persistent = any(op.name == "get_num_tile_blocks" for op in module.entry().walk())
-    deterministic = not any(direction(op) == "atomic" for op in module.entry().walk())
+    persistent = any(op.name == "get_num_tile_blocks" for op in entry.walk())
+    deterministic = not any(direction(op) == "atomic" for op in entry.walk())
     launch = _merged(launch, accesses)
     rising = {name: array for name, array in index_arrays(launch).items() if name in accesses.read - accesses.written}
     computed = captures.computed(kernel)
@@ -105,7 +135,40 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
         products=_products(launch) if captures.has_pointers else {},
         passed=len(passed),
         configured=tuple(argument.name for argument in others if argument.name not in computed),
+        tiled={} if captures.has_pointers else _tiled(kernel, launch),
     )  # fmt: skip
+
+
+def _tile_ir(kernel: KernelObject, launch: DescribedLaunch) -> tuple[KernelEntry, Sequence[KernelArgument]]:
+    """Returns the launch's Tile IR, and the value of each of its parameters. Raises RequestError if there is none."""
+    language = language_of(kernel)
+    passed = captured_language(launch.language).passed(kernel, launch)
+    args = tuple(_argument_without_device(launch, argument) for argument in passed)
+    made, others = Launch(kernel, launch.grid, args), launch.arguments[len(args) :]
+    config = Configuration.of({argument.name: argument.value for argument in others})
+    lowered = language.tile_ir_of(made, dict(launch.hints), config, ARCH)
+    if isinstance(lowered, Failed):
+        raise RequestError(f"{launch.kernel} cannot be lowered to Tile IR: {lowered.reason}")
+    try:
+        return read_bytecode(lowered.code).entry(), language.arguments(made)
+    except ToolFailed as error:
+        raise RequestError(f"{launch.kernel}: its Tile IR cannot be read: {error}") from None
+
+
+def _tiled(kernel: KernelObject, launch: DescribedLaunch) -> dict[str, frozenset[Axis]]:
+    """Returns the axes that each constant divides into tiles. Found by trying: these axes have other tiles if the
+    constant has another value."""
+    before, found = tile_sizes(*_tile_ir(kernel, launch)), dict[str, frozenset[Axis]]()
+    for name, value in launch.constants.items():
+        if not knobs.is_power_of_two(value) or not isinstance(value, int) or value == 1:
+            continue
+        for other in (value // 2, value * 2):
+            arguments = (replace(each, value=other) if each.name == name else each for each in launch.arguments)
+            with suppress(RequestError):
+                after = tile_sizes(*_tile_ir(kernel, replace(launch, arguments=tuple(arguments))))
+                found[name] = frozenset(axis for axis, sizes in before.items() if after.get(axis) != sizes)
+                break
+    return {name: axes for name, axes in found.items() if axes}
 
 
 def named(launch: DescribedLaunch) -> DescribedLaunch:
@@ -149,10 +212,11 @@ def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> Cal
         return captured_language(launch.language).dtype(str(argument.value))
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
-    if argument.kind in ("list", "tuple"):
-        what = f"argument '{argument.name}' is a {argument.kind}, and tasks support only lists of arrays"
-        fix = "pass each item as an argument, or arrays in a list"
-        raise RequestError(f"{launch.kernel}: {what}: {fix}")
+    if argument.kind == "tuple":
+        return tuple(_argument_without_device(launch, item) for item in argument.items)
+    if argument.kind == "list":
+        what = f"argument '{argument.name}' is a list, and tasks support only lists of arrays"
+        raise RequestError(f"{launch.kernel}: {what}: pass each item as an argument, or in a tuple")
     return argument.array if argument.kind == "array" else argument.value
 
 
@@ -253,7 +317,9 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
         others = (argument.value for argument in launch.arguments if argument.name not in sizes)
         known |= {value for value in others if isinstance(value, int)}
     extents = sorted(extent for extent in known if extent > 1)
-    single = [Factor(extent, tile) for tile in (*sizes, None) for extent in extents]
+    divided = {tile: captured.tiled_extents(tile) for tile in sizes}
+    single = [Factor(extent, tile) for tile in sizes for extent in extents if extent in (divided[tile] or known)]
+    single += [Factor(extent) for extent in extents]
     blocks = {factor: -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent for factor in single}
     single = [factor for factor in single if blocks[factor] > 1]
     of_axis = []
@@ -279,7 +345,7 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     outputs |= {product for product, factors in captured.products.items() if outputs.issuperset(factors)}
-    last = {shape[-1] for _, shape in arrays if len(shape) > 1}
+    last = {shape[-1] for _, shape in arrays if len(shape) > 1} - {each for _, shape in arrays for each in shape[:-1]}
     factors = [factor for form in forms for factor in form]
     tiled = [factor for factor in factors if factor.tile]
     plain = [factor.extent for factor in factors if not factor.tile]
@@ -292,73 +358,3 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
         sum(sizes[factor.tile or ""] in last - {factor.extent} for factor in tiled),
         len(factors),
     )
-
-
-@dataclass(frozen=True)
-class IndexArray:
-    """An array of offsets that never decrease.
-
-    starts: whether the first number is 0.
-    step, least, most: the differences between neighbours are multiples of ``step``, from ``least`` to ``most``.
-    """
-
-    name: str
-    numbers: tuple[int, ...]
-    starts: bool
-    step: int
-    least: int
-    most: int
-
-    def text(self, last: str | int) -> str:
-        """Returns the `tw.offsets(…)` of a task file. last: the last number, or an expression of dimensions for it."""
-        starts = "" if self.starts else ", starts=False"
-        steps = f"step={self.step}, least={self.least}, most={self.most}"
-        return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
-
-
-def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
-    return {array.name: array for array in map(_index_array, launch.arrays()) if array is not None}
-
-
-def contents(argument: Argument) -> tuple[int, ...]:
-    """Returns the captured numbers of an integer array, row-major; empty if unknown, and for other arrays."""
-    if argument.contents is None or not argument.spec.dtype.startswith(WHOLE):
-        return ()
-    return tuple(int(number) for number in unpacked(argument.contents, argument.spec).reshape(-1))
-
-
-def similar_numbers(numbers: tuple[int, ...], bound: str | int) -> str:
-    """Returns the `tw.integers(…)` of a task file for numbers like the captured numbers, all less than ``bound``. If
-    ``bound`` is an expression of dimensions, the lower bound is at most 1."""
-    if isinstance(bound, int):
-        return f"tw.integers({min(numbers)}, {bound}{_like(numbers) if len(set(numbers)) > 1 else ''})"
-    return f"tw.integers({min(1, *numbers)}, {bound!r}{_like(numbers)})"
-
-
-def _like(numbers: tuple[int, ...]) -> str:
-    return f", like={numbers!r}" if len(numbers) <= WRITTEN_OUT else ""
-
-
-def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """Returns the last number of an index array. If the number is an extent, or an extent minus 1, returns an
-    expression of dimensions.
-
-    extents: maps an extent to the name of its dimension.
-    """
-    last = array.numbers[-1]
-    is_index = array.most <= 1 or last not in extents
-    return f"{extents[last + 1]} - 1" if is_index and last + 1 in extents else extents.get(last, last)
-
-
-def _index_array(argument: Argument) -> IndexArray | None:
-    numbers = contents(argument)
-    if not numbers or argument.spec.ndim != 1 or min(numbers) < 0:
-        return None
-    steps = [after - before for before, after in itertools.pairwise(numbers)]
-    starts = numbers[0] == 0
-    if not steps or min(steps) < 0 or numbers[0] == numbers[-1] or (len(numbers) == 2 and not starts):
-        return None
-    steps += [] if starts else [numbers[0]]
-    divisor = math.gcd(*steps)
-    step = min(divisor & -divisor, LARGEST_STEP)
-    return IndexArray(argument.name, numbers, starts, step, step if min(steps) else 0, max(steps))

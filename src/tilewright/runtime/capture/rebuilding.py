@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from tilewright.errors import RequestError, TaskError, in_one_line
 from tilewright.languages import is_kernel
+from tilewright.records import Value
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import read
-from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
+from tilewright.runtime.capture.described import MODULE, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.source.digest import source_of
-from tilewright.source.needed import loaded_part
+from tilewright.source.needed import INSIDE, loaded_part
 from tilewright.task.loading import editable
 from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, descriptor
 
@@ -61,7 +62,8 @@ def rebuilt_arguments(
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
-    """Returns the kernel from its module, or else from its file.
+    """Returns the kernel from its module, or else from its file. A launch that was recorded on another machine needs
+    the module here.
 
     Raises RequestError if the kernel is gone. Unless ``changed`` is True, also raises if the source has changed.
     """
@@ -75,17 +77,27 @@ def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelOb
     return kernel
 
 
-def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
+def untouched_kernel(module: str, file: Path, qualname: str, closure: Mapping[str, Value]) -> KernelObject:
     """Returns the kernel from its own file, even if other versions of it are loaded. A kernel in a package is imported.
     From another file, only the code that the kernel needs is loaded. Raises TaskError if the kernel is gone."""
     try:
-        loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
+        is_part = "." not in module or INSIDE in qualname
+        loaded = _part(file, qualname, module, closure) if is_part else importlib.import_module(module)
     except Exception as error:  # an error in the file's own code, or the file does not exist
         raise TaskError(f"the captured kernel '{qualname}' cannot be loaded: {in_one_line(error)}") from error
     kernel = attribute(loaded, qualname)
     if kernel is None:
         raise TaskError(f"{file} no longer defines a kernel '{qualname}'")
     return kernel
+
+
+def _part(file: Path, qualname: str, module: str, closure: Mapping[str, Value]) -> ModuleType:
+    """Returns a module with the kernel and what it needs. A variable of a function around it may be a module."""
+    values: dict[str, object] = dict(closure)
+    for name, value in closure.items():
+        if isinstance(value, str) and value.startswith(MODULE):
+            values[name] = importlib.import_module(value.removeprefix(MODULE))
+    return loaded_part(file, qualname, module, values)
 
 
 def _module(launch: DescribedLaunch) -> ModuleType:
@@ -96,21 +108,30 @@ def _module(launch: DescribedLaunch) -> ModuleType:
             module = module or importlib.import_module(launch.module)
         except Exception as error:  # an error in the module's own code
             if not path.is_file():
-                raise RequestError(f"cannot import {launch.module}: {in_one_line(error)}") from error
+                what = f"{launch.file} is not on this machine, and {launch.module} cannot be imported"
+                raise RequestError(f"{what}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)
-    if module is not None and file is not None and Path(file).resolve() == path and attribute(module, launch.qualname):
-        return module
+    if module is not None and file is not None and attribute(module, launch.qualname):
+        of_another_machine = launch.module != PROGRAM and not path.is_file()
+        if of_another_machine or Path(file).resolve() == path:
+            return module
     if not path.is_file():
-        raise RequestError(f"the kernel's file is gone: {launch.file}")
-    return loaded_part(path, launch.qualname, PROGRAM) if launch.module == PROGRAM else editable(path)
+        where = f", and {launch.module} is not it" if module is not None and launch.module != PROGRAM else ""
+        raise RequestError(f"the kernel's file is gone: {launch.file}{where}; install it here, or capture here")
+    if launch.module == PROGRAM or INSIDE in launch.qualname:
+        return _part(path, launch.qualname, launch.module, launch.closure)
+    return editable(path)
 
 
 def attribute(module: ModuleType, qualname: str) -> KernelObject | None:
     """Returns the object with this qualified name in a module; None if it is not there."""
     found: Any = module
+    if INSIDE in qualname:
+        kernel: KernelObject | None = getattr(module, qualname, None)
+        return kernel
     for name in qualname.split("."):
         found = getattr(found, name, None)
-    kernel: KernelObject | None = found
+    kernel = found
     return kernel
 
 

@@ -49,6 +49,8 @@ ARCH = "sm_90"
 GPU_FLOP_FROM = 4e9
 """A limit in FLOP: twice `verify.tolerance.REFERENCE_FLOP`. For more work, the interpreter would take more than a
 minute. So the reference is the captured kernel on the GPU, if the machine has a GPU."""
+GPU_ELEMENTS_FROM = 1 << 23
+"""A limit like `GPU_FLOP_FROM`, in elements. The interpreter takes about a minute for as many, too."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
 """The output of a task, or a tuple of its outputs if there are several."""
@@ -65,6 +67,7 @@ class Captured:
     launch: the task's launch, with the kernel as first argument.
     shipped: the captured configuration.
     call: the JSON of the `ProgramCall` with which the program made the launch, if it is known.
+    closure: the values of the variables that the kernel uses of a function around it (`DescribedLaunch.closure`).
     """
 
     module: str
@@ -76,12 +79,13 @@ class Captured:
     shipped: Mapping[str, Value]
     flops: Callable[..., float]
     call: Mapping[str, Json] | None = None
+    closure: Mapping[str, Value] = field(default_factory=dict)
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kernel(self) -> KernelObject:
         """The kernel from its own file. Raises TaskError if its source has changed."""
-        kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
+        kernel = untouched_kernel(self.module, Path(self.file), self.qualname, self.closure)
         if source_of(kernel) != self.source:
             what = f"kernel '{self.qualname}' in {self.file} has changed since it was captured"
             fix = "capture the program again, or put the captured version back"
@@ -89,13 +93,15 @@ class Captured:
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:
-        """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM` and
-        there is a GPU, these are the outputs of the unchanged kernel on the GPU."""
+        """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM`, or the
+        inputs have more than `GPU_ELEMENTS_FROM` elements, and there is a GPU, these are the outputs of the unchanged
+        kernel on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         torch = sys.modules.get("torch")
         has_gpu = torch is not None and torch.cuda.is_available()
-        if has_gpu and call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM:
+        size, flop = sum(array.size for array in inputs.values()), call_by_name(self.flops, dims, "flops")
+        if has_gpu and (flop > GPU_FLOP_FROM or size > GPU_ELEMENTS_FROM):
             tensors = {name: _tensor(array, self.tensors[name].dtype, "cuda") for name, array in inputs.items()}
             return _as_given([output.double().cpu().numpy() for output in self._on_gpu(dims, tensors)])
         element = "f32" if any(array.dtype == np.float32 for array in inputs.values()) else "f64"

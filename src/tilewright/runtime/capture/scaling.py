@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.described import DescribedLaunch
+from tilewright.runtime.capture import facts, index_arrays
+from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.facts import CapturedLaunch, Row
+
+MOST_KEPT = 3
+"""The most extents that stay as captured while others change. A hundred guesses take some seconds."""
 
 
 @dataclass(frozen=True)
@@ -16,12 +23,19 @@ class Scaling:
     index_arrays: whether the lengths of integer arrays, and the axes that they index, may change too.
     any: if False, no extent may change.
     numbers: whether the numbers in integer arrays may change.
+    kept: extents that stay as captured.
+    quotients: whether integer arguments that are quotients of extents change with them.
+    below: whether the numbers in an integer array are indices of the axis with the next larger extent. Of many numbers
+        drawn below an extent, the largest is rarely the last index.
     """
 
     linked: bool = False
     index_arrays: bool = True
     any: bool = True
     numbers: bool = True
+    kept: frozenset[int] = frozenset()
+    quotients: bool = False
+    below: bool = False
 
 
 SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
@@ -32,7 +46,46 @@ NOTHING = Scaling(any=False)
 def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
     """Returns the guesses for a launch, in the order in which they are tried. The last one lets the fewest numbers
     change."""
-    if not any(map(facts.contents, launch.arrays())):
-        return (*SCALINGS, NOTHING)
+    if not any(map(index_arrays.contents, launch.arrays())):
+        return (*SCALINGS, *_keeping(launch, Scaling()), NOTHING)
     same_numbers = (replace(scaling, numbers=False) for scaling in SCALINGS if not scaling.index_arrays)
-    return (*SCALINGS, *same_numbers, NOTHING, replace(NOTHING, numbers=False))
+    some = _keeping(launch, Scaling(index_arrays=False))
+    return (*SCALINGS, Scaling(below=True), *some, *same_numbers, NOTHING, replace(NOTHING, numbers=False))
+
+
+def _keeping(launch: DescribedLaunch, scaling: Scaling) -> Iterator[Scaling]:
+    """Yields guesses in which no extent, then one, then two, then three stay as captured, the smallest first."""
+    extents = {extent for array in launch.arrays() for extent in facts.declared_array(array.spec).shape if extent > 1}
+    for count in range(min(MOST_KEPT, len(extents) - 1) + 1):
+        for kept in sorted(itertools.combinations(sorted(extents), count), key=math.prod):
+            for quotients in (True, False):
+                yield replace(scaling, kept=frozenset(kept), quotients=quotients)
+
+
+def readings(captured: CapturedLaunch) -> Iterator[CapturedLaunch]:
+    """Yields the launch as captured, and then, if an array's rows are as long as another of its axes, the launch with
+    these row lengths as dimensions of their own (`Row`): in arrays with several axes, and also in vectors."""
+    yield captured
+    shapes = [array.spec.shape for array in captured.launch.arrays()]
+    twice = {shape[-1] for shape in shapes if shape and shape[-1] > 1 and shape[-1] in shape[:-1]}
+    before = captured.launch
+    for least in (2, 1) if twice else ():
+
+        def with_rows(array: Argument, least: int = least) -> Argument:
+            spec = array.spec
+            if spec.ndim < least:
+                return array
+            places = zip(spec.shape, spec.strides, strict=True)
+            shape = tuple(Row(extent) if extent in twice and stride == 1 else extent for extent, stride in places)
+            return replace(array, array=replace(spec, shape=shape))
+
+        launch = captured.launch.with_arrays(with_rows)
+        if launch != before:
+            yield replace(captured, launch=launch)
+        before = launch
+
+
+def guesses(captured: CapturedLaunch) -> list[tuple[CapturedLaunch, Scaling]]:
+    """Returns all guesses about a launch, the most general first: how its axes are read, and what may change."""
+    every = [(reading, scaling) for reading in readings(captured) for scaling in scalings(reading.launch)]
+    return sorted(every, key=lambda guess: (not guess[1].any, not guess[1].numbers, len(guess[1].kept)))

@@ -8,11 +8,9 @@ interpreter on small shapes. If no guess works, the captured numbers stay, and t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -22,24 +20,15 @@ from tilewright.inspect.work import count
 from tilewright.race.stats import Array
 from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotuned, DescribedLaunch
-from tilewright.runtime.capture.draft import TaskDraft
-from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
+from tilewright.runtime.capture.described import WHOLE
+from tilewright.runtime.capture.facts import ARCH
+from tilewright.runtime.capture.guessing import best_draft, loaded
 from tilewright.runtime.capture.record import Recorded
-from tilewright.runtime.capture.scaling import scalings
-from tilewright.runtime.capture.trying import NotAsCaptured, small_shape, verdicts
-from tilewright.space import knobs
-from tilewright.task.loading import load_task
+from tilewright.runtime.capture.trying import drawn_inputs, small_shape
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import NeedsData, Unsupported
-from tilewright.verify.examining import UNWRITTEN
-from tilewright.verify.tolerance import draw, reference_outputs
-
-MOST_FORMS = 6
-"""The most forms of the grid that are tried."""
-Points: TypeAlias = tuple[Mapping[str, Value], ...]
-"""Configurations of an autotuner."""
+from tilewright.verify.tolerance import reference_outputs, spread
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
@@ -49,222 +38,13 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
     captured = facts.captured_launch(launch)
-    draft = _with_contents(captured, heading or f"{launch.kernel} as a program launched it.", folder)
-    with _loaded(draft, folder) as task:
+    draft = best_draft(captured, heading or f"{launch.kernel} as a program launched it.", folder)
+    with loaded(draft, folder) as task:
         draft = replace(draft, work=work_of(task), call=recorded.call)
-    with _loaded(replace(draft, independent=draft.free), folder) as task:
+    with loaded(replace(draft, independent=draft.free), folder) as task:
         small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
         free = [name for name in small if name not in draft.dimensions.indexed]
         return replace(draft, independent=tuple(name for name in free if _is_independent(task, small, name))).text()
-
-
-def _with_contents(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """Returns the most general draft that works (`_with_tiles`). If the kernel does not write all elements of an
-    output, the task sets the output's contents before the launch."""
-    try:
-        return _with_tiles(captured, heading, folder)
-    except RequestError as error:
-        left = {name for name in captured.filled if f"'{name}' depends on {UNWRITTEN}" in str(error)}
-        if not left or any(_unread(captured)):
-            raise
-    return _with_contents(replace(captured, partly=captured.partly | left), heading, folder)
-
-
-def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """Returns the most general draft that works. Raises RequestError if none works.
-
-    The guesses in `SCALINGS` are tried in order, until a draft works. The drafts of one guess differ in the form of the
-    grid. If several of them work, the result is the draft that gives the captured outputs for the most tile sizes.
-    """
-    launch = captured.launch
-    gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
-    if gets_block_count:
-        captured = replace(captured, persistent=_is_persistent(captured, heading, folder))
-    forms: list[tuple[Form, ...] | None] = [*facts.grid_forms(captured)[:MOST_FORMS]]
-    if captured.persistent:
-        forms.insert(0 if gets_block_count else len(forms), None)
-    seen: set[tuple[str, bool]] = set()
-    reasons: list[str] = []
-    for scaling in scalings(launch):
-        if not scaling.any:
-            forms = list(dict.fromkeys((*forms, None)))
-        best = _best([TaskDraft(captured, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
-        if best is not None:
-            return best
-    unread = (
-        f"; the numbers in '{name}' are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
-        "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
-        for name in _unread(captured)
-    )
-    raise RequestError(reasons[-1] + "".join(unread))
-
-
-def _unread(captured: CapturedLaunch) -> Iterator[str]:
-    """Yields the integer arrays that the kernel reads but whose numbers were not captured. A task sets them to zero,
-    which may be the reason why it does not work."""
-    for array in captured.launch.arrays():
-        if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read:
-            yield array.name
-
-
-def _best(drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str]) -> TaskDraft | None:
-    """Returns the best of the drafts that work; None if none works. Drafts whose text is in ``seen`` are left out.
-
-    seen: gets the text of each tried draft, with `TaskDraft.is_sure`.
-    reasons: gets the reason of each draft that does not work.
-    """
-    best: TaskDraft | None = None
-    for draft in drafts:
-        if best is not None and draft.form is None:
-            break
-        if (key := (draft.text(), draft.is_sure)) in seen:
-            continue
-        seen.add(key)
-        try:
-            tried, values_tried = _try(draft, folder)
-        except NotAsCaptured as reason:
-            reasons.append(str(reason))
-            continue
-        if best is None or _value_count(tried) > _value_count(best):
-            best = tried
-        if _value_count(best) >= values_tried > 0:
-            break
-    return best
-
-
-def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
-    """Returns whether one block does the work of all blocks if the arguments say that there is only one block."""
-    launch, outputs = captured.launch, []
-    counts = [facts.may_be_block_count(launch, argument) for argument in launch.arguments]
-    pairs = zip(launch.arguments, counts, strict=True)
-    arguments = tuple(replace(argument, value=1) if is_count else argument for argument, is_count in pairs)
-    try:
-        for variant in (launch, replace(launch, grid=(1,) * len(launch.grid), arguments=arguments)):
-            draft = TaskDraft(replace(captured, launch=variant, persistent=True), heading, None)
-            with _loaded(draft, folder) as task:
-                outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
-    except (TilewrightError, Unsupported):
-        return False
-    return all(np.allclose(array, other) for array, other in zip(*outputs, strict=True))
-
-
-def _value_count(draft: TaskDraft) -> int:
-    return len(draft.points) + sum(len(values) for values in draft.knobs.values())
-
-
-def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the tile sizes that give the captured outputs, and the number of tried tile sizes. If the
-    program has an autotuner, its configurations are tried instead."""
-    fixed = replace(fixed, notes=_notes(fixed))
-    has_sizes = fixed.form is not None or fixed.captured.persistent
-    if (autotuned := fixed.launch.autotuned) is not None:
-        captured = fixed.launch.constants
-        every = autotuned.configurations
-        same = (each for each in every if all(captured.get(name, value) == value for name, value in each.items()))
-        return _with_points(fixed, every if has_sizes else tuple(same), folder)
-    sizes = facts.tiles(fixed.launch) if has_sizes else {}
-    free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
-    nearby: dict[str, tuple[Value, ...]] = {name: (size // 2, size, size * 2) for name, size in free.items()}
-    wide = replace(fixed, knobs=nearby, independent=fixed.free)
-    with _loaded(wide, folder) as task:
-        shipped = task.space.shipped
-        changes = {(name, value): shipped.replace(**{name: value}) for name in nearby for value in nearby[name]}
-        found = verdicts(task, changes.values(), fixed.is_sure)
-    correct = {change for change, config in changes.items() if found.get(config) == "correct"}
-    tried = {name: tuple(each for each in values if (name, each) in correct) for name, values in nearby.items()}
-    several = {name: values for name, values in tried.items() if len(values) > 1}
-    return replace(fixed, knobs=several, sizes=tuple(free)), _value_count(wide)
-
-
-def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the configurations of the program's autotuner, and their number. Leaves out
-    configurations that cannot be written as hints, or that do not give the captured outputs."""
-    given = len(points)
-    points = tuple(point for point in points if _has_hints(fixed.launch, point))
-    values = _values(fixed.launch, points)
-    wide = replace(fixed, knobs=values, points=points, sizes=tuple(values), independent=fixed.free)
-    with _loaded(wide, folder) as task:
-        shipped = task.space.shipped
-        configs = [shipped.replace(**{name: point[name] for name in values if name in point}) for point in points]
-        found = verdicts(task, configs, fixed.is_sure)
-    pairs = zip(points, configs, strict=True)
-    kept = tuple(point for point, config in pairs if found.get(config) != "incorrect")  # unchecked ones stay, too
-    draft = replace(wide, knobs=_values(fixed.launch, kept), points=kept, independent=())
-    if left := given - len(kept):
-        note = f"{left} of the {given} configurations of its autotuner are left out: they compute something else here"
-        draft = replace(draft, notes=(*draft.notes, note))
-    return draft, _value_count(wide)
-
-
-def _values(launch: DescribedLaunch, points: Points) -> dict[str, tuple[Value, ...]]:
-    """Returns the constants that the configurations set, each with its values, the captured one first."""
-    captured, names = launch.constants, dict.fromkeys(name for point in points for name in point)
-    return {
-        name: tuple(dict.fromkeys((captured[name], *(point[name] for point in points if name in point))))
-        for name in names
-        if name in captured
-    }
-
-
-def _has_hints(launch: DescribedLaunch, point: Mapping[str, Value]) -> bool:
-    """Returns whether every option that a configuration of an autotuner sets can be written as a hint."""
-    options = {name: value for name, value in point.items() if name not in launch.constants}
-    return all(name in knobs.hints() and not knobs.hint_problem(name, value) for name, value in options.items())
-
-
-def _covers(draft: TaskDraft, name: str, value: int) -> bool:
-    """Returns whether a tile of size ``value`` covers a whole axis: ``value`` equals an extent, or is less than twice
-    an extent. A tile that divides an axis of the grid never covers a whole axis."""
-    if any(factor.tile == name for axis in draft.form or () for factor in axis):
-        return False
-    extents: set[int] = set()  # a list has the extents that all its arrays share
-    for argument in draft.launch.arguments:
-        shapes = [set(draft.arrays[array.name][1].shape) for array in argument.arrays()]
-        extents |= set[int].intersection(*shapes) if shapes else set()
-    return any(value // 2 < extent <= value for extent in extents & {*draft.dims})
-
-
-def _notes(draft: TaskDraft) -> tuple[str, ...]:
-    """Returns sentences for the task file: which numbers stay as captured and why, and how to tune."""
-    captured, grid, notes = draft.captured, draft.launch.grid, []
-    if draft.form is None and captured.persistent:
-        notes.append(f"each block of the kernel processes many tiles, so the grid of {grid} stays as captured")
-    elif draft.form is None:
-        sizes = ", ".join(facts.tiles(captured.launch)) or "no tile"
-        notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as captured")
-    elif not draft.dims:
-        notes.append("the launch did not work with other extents, so all stay as captured")
-    elif not draft.scaling.index_arrays and draft.scaling.numbers:
-        notes.append("the numbers in its index arrays fit no other extents, so the indexed extents stay as captured")
-    if not draft.scaling.numbers:
-        notes.append("the numbers in its integer arrays are valid only together, so each check uses the captured ones")
-    if any(argument.kind == "list" for argument in captured.launch.arguments):
-        notes.append("a launch with lists of arrays cannot be captured into a CUDA graph: tune it with --launch eager")
-    if (autotuned := draft.launch.autotuned) is not None:
-        notes += _of_autotuner(autotuned)
-    if captured.updated:
-        updated = ", ".join(sorted(captured.updated))
-        notes.append(f"each check resets {updated} to its old values; timed launches run without this reset")
-    return tuple(notes)
-
-
-def _of_autotuner(autotuned: Autotuned) -> Iterator[str]:
-    """Yields sentences about the settings of the program's autotuner, except its configurations."""
-    if autotuned.keys:
-        yield f"the program's autotuner searches again for other values of {', '.join(autotuned.keys)}"
-    if autotuned.restored or autotuned.zeroed:
-        restores = [f"restores {name}" for name in autotuned.restored]
-        yield f"before a trial it {', '.join((*restores, *(f'sets {name} to 0' for name in autotuned.zeroed)))}"
-
-
-@contextmanager
-def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
-    file = folder / f".{draft.launch.kernel}_draft.py"
-    file.write_text(draft.text(), encoding="utf-8")
-    try:
-        yield load_task(str(file))
-    finally:
-        file.unlink()
 
 
 def work_of(task: Task) -> tuple[float, dict[str, int]]:
@@ -296,7 +76,8 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
-    """Returns whether a dimension can be cut to any size, and whether a NaN affects only outputs at the same index."""
+    """Returns whether some indices of a dimension alone give the same outputs, as they do among all indices, and
+    whether a NaN affects only outputs at the same index. A kernel may use the index itself, as a random mask does."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in tensors.values())
@@ -307,27 +88,34 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
         return False
     rng = np.random.default_rng(0)
     with suppress(TilewrightError, Unsupported):
-        for cut in (1, 3):
-            outputs_of(task, {**dims, name: cut}, rng, {})
+        drawn = drawn_inputs(task, dims, rng)
+        outputs = reference_outputs(task, dims, drawn)
+        for count in {1, min(3, extent - 1), extent // 2}:
+            some = spread(extent, count, rng)
+            part = {
+                tensor: array.take(some, axes[tensor]) if tensor in axes else array for tensor, array in drawn.items()
+            }
+            alone = reference_outputs(task, {**dims, name: count}, part)
+            if not all(_are_close(alone[out], array.take(some, axes[out])) for out, array in outputs.items()):
+                return False
         for index in (0, extent - 1, int(rng.integers(extent))):
-            outputs = outputs_of(task, dims, rng, {tensor: (axes[tensor], index) for tensor in inputs})
-            if not all(_only_there(array, axes[out], index) for out, array in zip(task.outputs, outputs, strict=True)):
+            changed = {tensor: _with_nan(drawn[tensor], axes[tensor], index) for tensor in inputs}
+            outputs = reference_outputs(task, dims, {**drawn, **changed})
+            if not all(_only_there(array, axes[out], index) for out, array in outputs.items()):
                 return False
         return True
     return False
 
 
-def outputs_of(
-    task: Task, dims: dict[str, Value], rng: np.random.Generator, nans: dict[str, tuple[int, int]]
-) -> list[Array]:
-    """Returns the outputs of the reference on drawn inputs. nans: the axis and the index that are NaN, by input."""
-    inputs, arrays = {}, task.arrays(dims)
-    for name in task.inputs:
-        inputs[name] = np.asarray(draw(task.distribution(name, dims), arrays[name].shape, rng), np.float64)
-        if name in nans:
-            axis, index = nans[name]
-            np.moveaxis(inputs[name], axis, 0)[index] = np.nan
-    return list(reference_outputs(task, dims, inputs).values())
+def _are_close(array: Array, other: Array) -> bool:
+    """Returns whether outputs differ by rounding only, which may be that of float32 sums."""
+    return bool(np.allclose(array, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max(initial=0.0))))
+
+
+def _with_nan(array: Array, axis: int, index: int) -> Array:
+    changed = array.copy()
+    np.moveaxis(changed, axis, 0)[index] = np.nan
+    return changed
 
 
 def _only_there(array: Array, axis: int, index: int) -> bool:

@@ -37,7 +37,7 @@ def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
     every = frozenset(name for argument in arguments for name in _names(argument))
     if len(arguments) != len(entry.parameters):
         return TouchedArrays(every, every)
-    origins = _Origins(entry, arguments)
+    origins = Origins(entry, arguments)
     read: set[str] = set()
     written: set[str] = set()
     for op in entry.walk():
@@ -51,7 +51,9 @@ def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
     return TouchedArrays(frozenset(read), frozenset(written))
 
 
-class _Origins:
+class Origins:
+    """Follows an address in a kernel back to the arrays that it may point into."""
+
     def __init__(self, entry: KernelEntry, arguments: Sequence[Argument]) -> None:
         self._arguments = dict(zip((name for name, _ in entry.parameters), arguments, strict=True))
         self._made = {name: op for op in entry.walk() for name in op.results if not op.regions}

@@ -1,0 +1,108 @@
+"""What a draft guesses from one launch: which axes belong together, and which constants follow them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime import captured_kernels, guessed_kernels
+from tests.runtime.capture.test_task_file import task_of, verdict_of
+
+from tilewright.runtime.capture.described import described
+from tilewright.runtime.capture.facts import Row, captured_launch
+from tilewright.runtime.capture.scaling import readings, scalings
+
+torch = pytest.importorskip("torch")
+
+
+def of_heads(heads: int, rows: int, columns: int, tile: int = 16) -> tuple[Any, ...]:
+    x, y = torch.empty(2, heads, rows, columns), torch.empty(2, heads, rows, columns)
+    return guessed_kernels.of_heads, (rows // tile, 2 * heads), x, y, heads, tile, columns
+
+
+def test_which_axis_a_constant_divides_is_found_by_changing_it() -> None:
+    kernel, grid, *args = of_heads(16, 64, 16)
+    captured = captured_launch(described(kernel, grid, args))
+    assert captured.tiled == {
+        "TILE_M": frozenset({("x", 2), ("y", 2)}), "TILE_D": frozenset({("x", 3), ("y", 3)}),
+    }  # fmt: skip
+    assert captured.followed("TILE_M", 16) == (), "64 rows are four tiles"
+    assert captured.followed("TILE_D", 16) == (16,)
+
+
+def test_the_tiles_of_a_product_are_found() -> None:
+    a, b, c = torch.zeros(96, 64), torch.zeros(64, 80), torch.zeros(96, 80)
+    captured = captured_launch(described(captured_kernels.matmul, (3, 5), (a, b, c, 32, 16, 32)))
+    assert {name: sorted(axes) for name, axes in captured.tiled.items()} == {
+        "TILE_M": [("a", 0), ("c", 0)], "TILE_N": [("b", 1), ("c", 1)], "TILE_K": [("a", 1), ("b", 0)],
+    }  # fmt: skip
+
+
+def test_rows_as_long_as_another_axis_are_read_in_two_ways() -> None:
+    kernel, grid, *args = of_heads(16, 64, 16)
+    first, second = readings(captured_launch(described(kernel, grid, args)))
+    assert first.launch.arrays()[0].spec.shape == (2, 16, 64, 16)
+    assert second.launch.arrays()[0].spec.shape == (2, 16, 64, Row(16))
+    assert Row(16) != 16 and Row(16) == Row(16) and len({Row(16), 16}) == 2
+
+
+def test_as_many_heads_as_columns_are_two_dimensions(tmp_path: Path) -> None:
+    """Together they could not become small: rows and columns stay two tiles long."""
+    task = task_of(tmp_path, *of_heads(128, 1024, 128, tile=128))
+    shape = task.inputs["x"].shape
+    assert len({str(entry) for entry in shape}) == 4, shape
+    assert task.space.constants["TILE_M"] == (64, 128, 256)
+    assert verdict_of(task).startswith("correct")
+
+
+def test_the_length_of_a_split_follows_what_is_split(tmp_path: Path) -> None:
+    """A shorter row with splits as long as before would leave splits empty."""
+    x, y = torch.zeros(32, 2048), torch.zeros(32, 16)
+    task = task_of(tmp_path, guessed_kernels.of_splits, (32, 16), x, y, 128, 32)
+    dims = dict(task.selected(None)[0].dims)
+    names = {extent: name for name, extent in dims.items()}
+    assert task.file is not None
+    assert f"{names[2048]} // {names[16]}" in task.file.read_text()
+    assert verdict_of(task).startswith("correct")
+
+
+def test_an_extent_that_cannot_be_reduced_stays(tmp_path: Path) -> None:
+    x, y, weights = torch.zeros(4096), torch.zeros(4096), torch.zeros(3)
+    task = task_of(tmp_path, guessed_kernels.with_table, (64,), x, weights, y, 64)
+    assert task.inputs["weights"].shape == (3,)
+    assert list(task.selected(None)[0].dims.values()) == [4096]
+    assert task.file is not None
+    assert "did not work with other extents than 3, so these stay" in task.file.read_text()
+    assert verdict_of(task) == "correct"
+
+
+def test_guesses_keep_no_extent_then_one_then_two() -> None:
+    launch = described(*of_heads(8, 64, 32)[:2], of_heads(8, 64, 32)[2:])
+    kept = [len(scaling.kept) for scaling in scalings(launch) if scaling.any]
+    assert kept == sorted(kept) and max(kept) == 3
+
+
+def test_elements_that_depend_on_their_place_are_not_independent(tmp_path: Path) -> None:
+    """A check by slices would compare them with the mask of other places."""
+    task = task_of(tmp_path, guessed_kernels.by_place, (16,), torch.zeros(1024), torch.zeros(1024), 64)
+    assert task.independent == ()
+    assert verdict_of(task) == "correct"
+
+
+def test_a_shape_is_not_reduced_to_a_part_of_a_tile(tmp_path: Path) -> None:
+    """A load without padding would give undefined elements there, which the captured launch has not."""
+    task = task_of(tmp_path, guessed_kernels.by_block, (64,), torch.zeros(4096), torch.zeros(4096), 64)
+    assert not task.space.constants, "no other tile size gives the captured outputs"
+    (name,) = task.selected(None)[0].dims
+    assert task.promises({name: 128}) and not task.promises({name: 48})
+    assert verdict_of(task) == "correct"
+
+
+def test_indices_whose_largest_is_not_the_last_may_be_indices_of_a_shorter_axis(tmp_path: Path) -> None:
+    """5 M elements as captured, which is too much for a quick check."""
+    table = torch.randint(0, 5_000_000, (256,), dtype=torch.int32).clamp_(max=4_999_000)
+    task = task_of(tmp_path, captured_kernels.gathered, (4,), torch.empty(5_000_000), table, torch.zeros(256), 64)
+    dims = task.selected(None)[0].dims
+    assert task.inputs["table"].distribution.upto in dims and 5_000_000 in dims.values()
+    assert verdict_of(task).startswith("correct")

@@ -1,0 +1,48 @@
+"""Kernels of which one launch does not show what belongs together. They stand in a file, as every kernel must."""
+
+from __future__ import annotations
+
+import math
+
+import cuda.tile as ct
+
+
+@ct.kernel
+def of_heads(x, y, heads: int, TILE_M: ct.Constant[int], TILE_D: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Each row of each head less its largest element. Heads may be as many as a row has elements."""
+    batch, head = ct.bid(1) // heads, ct.bid(1) % heads
+    rows = ct.load(x, (batch, head, ct.bid(0), 0), (1, 1, TILE_M, TILE_D))
+    ct.store(y, (batch, head, ct.bid(0), 0), rows - ct.max(rows, axis=3, keepdims=True))
+
+
+@ct.kernel
+def of_splits(x, y, length: ct.Constant[int], TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """The largest element of each split of each row."""
+    row, split = ct.bid(0), ct.bid(1)
+    largest = ct.full((1, TILE), -math.inf, ct.float32)
+    for tile in range(split * length // TILE, ct.minimum((split + 1) * length, x.shape[1]) // TILE):
+        largest = ct.maximum(largest, ct.load(x, (row, tile), (1, TILE)))
+    ct.store(y, (row, split), ct.max(largest, axis=1, keepdims=True))
+
+
+@ct.kernel
+def by_place(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Keeps some of the elements, as dropout does: which ones depends on their place."""
+    places = ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32)
+    kept = (places * 1103515245 >> 16) % 2 == 0
+    ct.scatter(y, places, ct.where(kept, ct.gather(x, places), 0.0))
+
+
+@ct.kernel
+def with_table(x, weights, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """A polynomial with three weights: no other number of weights will do."""
+    w0, w1 = ct.load(weights, (0,), (1,)).item(), ct.load(weights, (2,), (1,)).item()
+    tile = ct.load(x, (ct.bid(0),), (TILE,))
+    ct.store(y, (ct.bid(0),), tile * w0 + tile * tile * w1)
+
+
+@ct.kernel
+def by_block(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Each block less its largest element, so that another tile size gives other outputs. Loads have no padding."""
+    tile = ct.load(x, (ct.bid(0),), (TILE,))
+    ct.store(y, (ct.bid(0),), tile - ct.max(tile))
