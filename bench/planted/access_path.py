@@ -1,4 +1,4 @@
-"""Planted limit: the path of the loads. Rows have an odd length, so each thread loads and stores two bytes at a time."""
+"""Planted limit: the path of the loads. Rows have an odd length, so a load or a store takes two bytes."""
 
 import cuda.tile as ct
 

@@ -12,7 +12,9 @@ def row_maxima(x, high, TILE_N: ct.Constant[int]):
     row = ct.bid(0)
     best = ct.full((TILE_N,), -1e30, ct.float32)
     for step in range(ct.cdiv(x.shape[1], TILE_N)):
-        best = ct.maximum(best, ct.gather(x, (row, step * TILE_N + ct.arange(TILE_N, dtype=ct.int32))))
+        best = ct.maximum(
+            best, ct.gather(x, (row, step * TILE_N + ct.arange(TILE_N, dtype=ct.int32)), padding_value=-1e30)
+        )
     ct.store(high, (row,), ct.max(best, axis=0, keepdims=True))
 
 

@@ -12,7 +12,7 @@ STEPS = 12
 @ct.kernel
 def staircase(x, y, TILE: ct.Constant[int]):
     block = ct.bid(0)
-    value = ct.load(x, (block,), (TILE,)).astype(ct.float32)
+    value = ct.load(x, (block,), (TILE,), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
     for _ in ct.static_iter(range(STEPS)):
         value = (value.astype(ct.int32) + 3).astype(ct.float32)
     ct.store(y, (block,), value.astype(y.dtype))
@@ -25,7 +25,7 @@ def reference(x):
 
 
 def launch(x, y, N):
-    return tw.Launch(staircase, (N // 2048,), (x, y, 2048))
+    return tw.Launch(staircase, (-(-N // 2048),), (x, y, 2048))
 
 
 task = tw.Task(

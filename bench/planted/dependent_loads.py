@@ -27,7 +27,7 @@ def reference(successor, start):
 
 
 def launch(successor, start, end, M):
-    return tw.Launch(follow, (M // 128,), (successor, start, end, 128))
+    return tw.Launch(follow, (-(-M // 128),), (successor, start, end, 128))
 
 
 task = tw.Task(

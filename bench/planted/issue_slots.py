@@ -26,7 +26,7 @@ def reference(x):
 
 
 def launch(x, y, N):
-    return tw.Launch(polynomial, (N // 1024,), (x, y, 1024))
+    return tw.Launch(polynomial, (-(-N // 1024),), (x, y, 1024))
 
 
 task = tw.Task(

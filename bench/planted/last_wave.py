@@ -11,7 +11,7 @@ PLANTED = "last wave"
 def row_sums(x, total, ROWS: ct.Constant[int], TILE_N: ct.Constant[int]):
     sums = ct.zeros((ROWS, TILE_N), ct.float32)
     for step in range(ct.cdiv(x.shape[1], TILE_N)):
-        sums = sums + ct.load(x, (ct.bid(0), step), (ROWS, TILE_N)).astype(ct.float32)
+        sums = sums + ct.load(x, (ct.bid(0), step), (ROWS, TILE_N), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
     ct.store(total, (ct.bid(0),), ct.sum(sums, axis=1))
 
 
@@ -20,7 +20,7 @@ def reference(x):
 
 
 def launch(x, total, M, N):
-    return tw.Launch(row_sums, (M // 16,), (x, total, 16, 1024))
+    return tw.Launch(row_sums, (-(-M // 16),), (x, total, 16, 1024))
 
 
 task = tw.Task(

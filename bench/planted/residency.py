@@ -10,14 +10,14 @@ PLANTED = "residency"
 
 
 @ct.kernel
-def normed_product(x, y, z, TILE_N: ct.Constant[int]):
+def normed_product(x, y, z, TILE_N: ct.Constant[int], COLUMNS: ct.Constant[int]):
     row = ct.bid(0)
-    left = ct.load(x, (row, 0), (1, TILE_N)).astype(ct.float32)
-    left = left * ct.rsqrt(ct.sum(left * left) / TILE_N)
-    right = ct.load(y, (row, 0), (1, TILE_N)).astype(ct.float32)
-    right = right * ct.rsqrt(ct.sum(right * right) / TILE_N)
+    left = ct.load(x, (row, 0), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    left = left * ct.rsqrt(ct.sum(left * left) / COLUMNS)
+    right = ct.load(y, (row, 0), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    right = right * ct.rsqrt(ct.sum(right * right) / COLUMNS)
     both = left * right
-    ct.store(z, (row, 0), (both - ct.sum(both) / TILE_N).astype(z.dtype))
+    ct.store(z, (row, 0), (both - ct.sum(both) / COLUMNS).astype(z.dtype))
 
 
 def reference(x, y):
@@ -26,7 +26,7 @@ def reference(x, y):
 
 
 def launch(x, y, z, M, N):
-    return tw.Launch(normed_product, (M,), (x, y, z, N))
+    return tw.Launch(normed_product, (M,), (x, y, z, 1 << (N - 1).bit_length(), N))
 
 
 task = tw.Task(

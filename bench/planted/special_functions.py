@@ -25,7 +25,7 @@ def reference(x):
 
 
 def launch(x, y, N):
-    return tw.Launch(squash, (N // 2048,), (x, y, 2048))
+    return tw.Launch(squash, (-(-N // 2048),), (x, y, 2048))
 
 
 task = tw.Task(

@@ -12,7 +12,7 @@ def long_sums(x, total, TILE_N: ct.Constant[int]):
     row = ct.bid(0)
     sums = ct.zeros((1, TILE_N), ct.float32)
     for step in range(ct.cdiv(x.shape[1], TILE_N)):
-        sums = sums + ct.load(x, (row, step), (1, TILE_N))
+        sums = sums + ct.load(x, (row, step), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO)
     ct.store(total, (row,), ct.sum(sums, axis=1))
 
 
