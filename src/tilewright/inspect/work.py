@@ -66,6 +66,16 @@ class CountedWork:
         return self.counts.scaled(self.counts.distinct_stored_bytes) if self.counts else 0.0
 
     @property
+    def moved(self) -> float:
+        """The bytes of all loads and stores, each access counted; 0 if the task declares the work."""
+        return self.counts.scaled(self.counts.loaded_bytes + self.counts.stored_bytes) if self.counts else 0.0
+
+    @property
+    def products(self) -> float:
+        """The FLOP of matrix products; 0 if the task declares the work."""
+        return self.counts.scaled(self.counts.tensor_flop) if self.counts else 0.0
+
+    @property
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of the factors in products, the dtype with the most FLOP first. tf32 is called tfloat32."""
         products = sorted(self.counts.ops if self.counts else (), key=lambda op: -op.tensor_flop)
