@@ -17,10 +17,8 @@ from typing import Any
 from common import made_here, write
 
 from tilewright.compile.compile import Unit, compile_all, launch_of
-from tilewright.compile.screen import work_of
 from tilewright.hardware.architectures import board
-from tilewright.hardware.diagnosis import diagnose
-from tilewright.inspect.work import bound_of, count
+from tilewright.inspect.work import bound_of, count, diagnosis_of
 from tilewright.records import Failed
 from tilewright.task.loading import load_task
 
@@ -46,10 +44,8 @@ def row_of(name: str) -> dict[str, Any]:
     [compiled] = compile_all(task, [unit])
     assert not isinstance(compiled.code, Failed), compiled.code
     counted, bound = count(task, workload, H200), bound_of(task, workload, H200)
-    grid, least = launch_of(task, unit)[0].grid, work_of(task, workload.dims)
-    found = diagnose(
-        bound, compiled.code, grid, least, H200, moved=counted.moved, products=counted.products
-    )  # fmt: skip
+    grid = launch_of(task, unit)[0].grid
+    found = diagnosis_of(task, workload, (compiled.code, grid), bound, H200, counted)
     limits = [found.limit, *found.others]
     return {
         "kernel": name, "planted": module.PLANTED, "named": found.limit.resource, "share": found.share,

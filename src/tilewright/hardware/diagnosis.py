@@ -21,14 +21,14 @@ The estimates overlap: removing one limit may show the next. They have the error
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
 from tilewright.hardware.architectures import KIB, WARP, architecture
 from tilewright.hardware.boards import Board
-from tilewright.hardware.executions import LOADS, Executions, Work, copies_only, occupancy_of, uses_tma, width
+from tilewright.hardware.executions import LOADS, Work, copies_only, occupancy_of, uses_tma, width
 from tilewright.hardware.prediction import CLOCKS, CLOCKS_PER_INSTRUCTION, LAUNCH_US, START_US, Launched, narrow_clocks
-from tilewright.records import Bound, MachineCode
+from tilewright.records import Bound, Json, MachineCode
 
 Resource: TypeAlias = Literal[
     "memory bandwidth", "tensor rate", "bytes in flight", "residency", "dependent loads", "last wave",
@@ -87,6 +87,17 @@ class Diagnosis:
         """Whether the launch runs at the rate that it can reach, so that only less work makes it faster."""
         return self.limit.resource in ("memory bandwidth", "tensor rate")
 
+    def to_json(self) -> dict[str, Json]:
+        """Returns the object that ``--json`` prints. Scripts rely on these names."""
+        return {
+            "limit": self.limit.resource, "share_of_speed_of_light": self.share, "rung": self.rung,
+            "limits": [
+                {"resource": each.resource, "lost_us": each.lost_us, "evidence": each.evidence}
+                for each in (self.limit, *self.others)
+            ],
+            "moves": [{"entry": move.entry, "outcome": move.outcome} for move in self.moves],
+        }  # fmt: skip
+
     def __str__(self) -> str:
         return f"{self.share:.0%} of the speed of light, limited by {self.limit.resource}: {self.limit.evidence}"
 
@@ -107,13 +118,16 @@ def diagnose(
     us = measured_us or launch.us()
     share = bound.speed_of_light_us / us
     rung = f"machine code and {'measured' if measured_us else 'predicted'} time"
+    least = max(bound.speed_of_light_us, launch.least_us)
+    speed = f"{us:,.1f} µs; the speed of light is {bound.speed_of_light_us:,.1f} µs"
     found = [limit for limit in launch.limits() if limit.lost_us >= WORTH * us] if not code.unread else []
     found.sort(key=lambda limit: -limit.lost_us)
-    least, speed = bound.speed_of_light_us, f"{us:,.1f} µs; the speed of light is {bound.speed_of_light_us:,.1f} µs"
+    if measured_us:  # an estimate above the time that was lost is wrong by the difference
+        found = [replace(limit, lost_us=min(limit.lost_us, us - least)) for limit in found if us > least]
     if share >= (NEAR_MEMORY if bound.kind == "memory" else NEAR_COMPUTE):
         rate: Resource = "memory bandwidth" if bound.kind == "memory" else "tensor rate"
-        return Diagnosis(share, rung, Limit(rate, least, speed), tuple(found))
-    if not found or found[0].lost_us < EXPLAINED * (us - max(least, launch.least_us)):
+        return Diagnosis(share, rung, Limit(rate, bound.speed_of_light_us, speed), tuple(found))
+    if not found or found[0].lost_us < EXPLAINED * (us - least):
         why = code.unread or "the machine code shows no limit that explains this"
         return Diagnosis(share, rung, Limit("unknown", us - least, f"{speed}; {why}"), tuple(found))
     return Diagnosis(share, rung, found[0], tuple(found[1:]))
@@ -179,7 +193,7 @@ class _Launch(Launched):
             reached = resident * flight / needed
             need = f"{reached:.0%} of the {_kib(needed)} that bandwidth × latency ({LATENCY_US:g} µs) needs"
             lost = max(self.bytes_us * (1 / reached - 1), self.latency_us() - self.moved_us)
-            yield Limit("bytes in flight", lost, f"{under_way}, {need}; {self.warps_on_sm:.0f} warps compute")
+            yield self._few(lost, under_way, f"{need}; {self.warps_on_sm:.0f} warps compute")
         else:
             yield self._turns(under_way)
 
@@ -189,18 +203,24 @@ class _Launch(Launched):
         A CTA that does not load ahead is away from memory for the share f of its life. If the r CTAs of an SM are
         independent, memory idles for the share f^r of the time.
         """
-        resident, code, fits = self.shape.resident, self.code, occupancy_of(self.code, self.board)
         path = START_US + CLOCKS_PER_INSTRUCTION * self.path_us
         loading = LATENCY_US + self.work.bytes / self.shape.ctas / self.sm_bytes_per_us
-        ahead = any(map(copies_only, code.loops))  # warps of their own load ahead
-        idle = 0.0 if ahead else (path / (path + loading)) ** resident
+        ahead = any(map(copies_only, self.code.loops))  # warps of their own load ahead
+        idle = 0.0 if ahead else (path / (path + loading)) ** self.shape.resident
         lost = max(self.bytes_us * idle / (1 - idle), self.latency_us() - self.moved_us)
-        life = f"a CTA computes {path:.2g} µs and loads and stores {loading:.2g} µs"
+        life = f"a CTA computes {path:,.1f} µs and loads and stores {loading:,.1f} µs"
         life += f", at the same time; {self.warps_on_sm:.0f} warps compute" if ahead else f": memory idles {idle:.0%}"
-        if resident < fits.ctas and not ahead:
-            return Limit("bytes in flight", lost, f"{under_way}; {life}")
-        holds = f"{code.registers} registers a thread, {_kib(code.shared_bytes)} of shared memory a CTA"
-        return Limit("residency", lost, f"{holds}: {fits.why}; {life}")
+        return self._few(lost, under_way, life)
+
+    def _few(self, lost_us: float, under_way: str, why: str) -> Limit:
+        """Too few CTAs or too few bytes on an SM: registers and shared memory are the limit if they leave more than
+        half of the places for warps empty."""
+        code, fits, most = self.code, occupancy_of(self.code, self.board), architecture(self.board.arch)
+        held = "limited by registers" in fits.why or "limited by shared" in fits.why
+        if held and self.shape.resident == fits.ctas and 2 * self.warps_on_sm < most.max_warps_per_sm:
+            holds = f"{code.registers} registers a thread, {_kib(code.shared_bytes)} of shared memory a CTA"
+            return Limit("residency", lost_us, f"{holds}: {fits.why}; {under_way}, {why}")
+        return Limit("bytes in flight", lost_us, f"{under_way}, {why}")
 
     def _flight(self) -> float:
         """Returns the bytes that a CTA can have under way: the buffers of its TMA copies, or the loads of the region
@@ -275,4 +295,4 @@ def _waves(count: int) -> str:
 
 
 def _kib(count: float) -> str:
-    return f"{count / KIB:,.3g} KiB"
+    return f"{count / KIB:,.3g} KiB" if count >= KIB else f"{count:,.0f} B"

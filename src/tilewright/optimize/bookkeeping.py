@@ -84,11 +84,15 @@ class Bookkeeping:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
             if change is not None:
                 yield proposal_of(change, texts)
+        yield from self.ranked()
+
+    def ranked(self) -> list[Proposal]:
+        """Returns the playbook's proposals for the incumbent, the most promising first."""
         lossy = self.setup.options.lossy
         past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
-        ranked, failures = proposals(texts, facts, self.setup.entries, past)
+        ranked, failures = proposals(self.incumbent.texts, self.facts(), self.setup.entries, past)
         self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
-        yield from ranked
+        return ranked
 
     def facts(self) -> KernelFacts:
         """Returns the facts of the incumbent. They are cached until the incumbent changes."""
