@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.hardware.diagnosis import Diagnosis, Limit
+from tilewright.hardware.diagnosis import Diagnosis, ResourceLimit
 from tilewright.ledger.records import Iteration, IterationStatus, Metrics
 from tilewright.optimize.ending import limit_of, outcome_of
 from tilewright.playbook.entries.exp2 import ENTRY as EXP2
 from tilewright.playbook.entries.persistent import ENTRY as PERSISTENT
 
-LIMITED = Diagnosis(0.5, "machine code and measured time", Limit("last wave", 12.0, "140 CTAs in 132 places"))
-FREE = Diagnosis(0.9, "machine code and measured time", Limit("memory bandwidth", 80.0, "88 µs"))
+LIMITED = Diagnosis(0.5, "machine code and measured time", ResourceLimit("last wave", 12.0, "140 CTAs in 132 places"))
+FREE = Diagnosis(0.9, "machine code and measured time", ResourceLimit("memory bandwidth", 80.0, "88 µs"))
 
 
 def tried(status: IterationStatus, reason: str) -> Iteration:

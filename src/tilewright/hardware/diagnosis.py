@@ -50,7 +50,7 @@ EXPLAINED = 0.25
 
 
 @dataclass(frozen=True)
-class Limit:
+class ResourceLimit:
     """One resource that makes a launch longer. ``lost_us``: the estimated time that it costs, in µs."""
 
     resource: Resource
@@ -78,8 +78,8 @@ class Diagnosis:
 
     share: float
     rung: str
-    limit: Limit
-    others: tuple[Limit, ...] = ()
+    limit: ResourceLimit
+    others: tuple[ResourceLimit, ...] = ()
     moves: tuple[Move, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ def diagnose(
     products: the FLOP of matrix products; 0 if not known.
     measured_us: the measured time; without it, the predicted time is used.
     """
-    launch = _Launch(code, grid, work, board, moved, products)
+    launch = _Examined(code, grid, work, board, moved, products)
     us = measured_us or launch.us()
     share = bound.speed_of_light_us / us
     rung = f"machine code and {'measured' if measured_us else 'predicted'} time"
@@ -126,14 +126,14 @@ def diagnose(
         found = [replace(limit, lost_us=min(limit.lost_us, us - least)) for limit in found if us > least]
     if share >= (NEAR_MEMORY if bound.kind == "memory" else NEAR_COMPUTE):
         rate: Resource = "memory bandwidth" if bound.kind == "memory" else "tensor rate"
-        return Diagnosis(share, rung, Limit(rate, bound.speed_of_light_us, speed), tuple(found))
+        return Diagnosis(share, rung, ResourceLimit(rate, bound.speed_of_light_us, speed), tuple(found))
     if not found or found[0].lost_us < EXPLAINED * (us - least):
         why = code.unread or "the machine code shows no limit that explains this"
-        return Diagnosis(share, rung, Limit("unknown", us - least, f"{speed}; {why}"), tuple(found))
+        return Diagnosis(share, rung, ResourceLimit("unknown", us - least, f"{speed}; {why}"), tuple(found))
     return Diagnosis(share, rung, found[0], tuple(found[1:]))
 
 
-class _Launch(Launched):
+class _Examined(Launched):
     """A launch with the estimates of what each resource costs. ``least_us``: the time that its work alone takes."""
 
     def __init__(
@@ -155,8 +155,8 @@ class _Launch(Launched):
         self.moved_us = max(self.least_us, moved / rate if code.tensor_path == "none" else 0.0)
         """The least time with the bytes that are read again. They come from the L2 if it holds them."""
 
-    def limits(self) -> Iterator[Limit]:
-        yield Limit("launch", LAUNCH_US, f"launch, start and end of the grid take about {LAUNCH_US:.0f} µs")
+    def limits(self) -> Iterator[ResourceLimit]:
+        yield ResourceLimit("launch", LAUNCH_US, f"launch, start and end of the grid take about {LAUNCH_US:.0f} µs")
         yield self._places()
         if self.code.tensor_path == "none":
             yield from self._concurrency()
@@ -166,26 +166,29 @@ class _Launch(Launched):
         if self.spilled_bytes:
             size, stored, loaded = self.spilled_bytes / 1e6, self.code.local_stores, self.code.local_loads
             code = f"{stored} local stores and {loaded} local loads in the code"
-            yield Limit("spills", self.spill_us(), f"{size:,.1f} MB of local memory; {code}")
+            yield ResourceLimit("spills", self.spill_us(), f"{size:,.1f} MB of local memory; {code}")
 
-    def _places(self) -> Limit:
+    def _places(self) -> ResourceLimit:
         """SMs without a CTA, or places on SMs that are empty in the last wave."""
         shape, sms, us = self.shape, self.board.sms, self.together_us()
         if shape.ctas < sms:
             idle = 1 - shape.ctas / sms
-            return Limit("too few blocks", us * idle, f"{shape.ctas} CTAs on {sms} SMs; {idle:.0%} of them have none")
+            return ResourceLimit(
+                "too few blocks", us * idle, f"{shape.ctas} CTAs on {sms} SMs; {idle:.0%} of them have none"
+            )
         empty = f"{1 - shape.busy:.0%} of the places are empty in {_waves(shape.waves)}"
         places = f"{shape.ctas:,} CTAs for {sms} SMs × {shape.resident} places"
-        return Limit("last wave", us * (1 - shape.busy), f"{places}: {empty}")
+        return ResourceLimit("last wave", us * (1 - shape.busy), f"{places}: {empty}")
 
-    def _concurrency(self) -> Iterator[Limit]:
+    def _concurrency(self) -> Iterator[ResourceLimit]:
         """Too few loads are under way at a time."""
         chain = self.code.load_chain - 1 + self.executed.total(lambda region: region.load_chain)
         if chain >= 1:
             waves, us = self.shape.waves, self.shape.waves * chain * LATENCY_US
             times = f"{chain + 1:.0f} loads one after the other, {LATENCY_US:g} µs each, in {_waves(waves)}"
             all_bytes = f"{us:,.0f} µs, but all bytes take {self.bytes_us:,.0f} µs"
-            yield Limit("dependent loads", us - self.bytes_us, f"{times}: {all_bytes}")
+            yield ResourceLimit("dependent loads", us - self.bytes_us, f"{times}: {all_bytes}")
+        if chain >= 1 or 2 * self.shape.ctas <= self.board.sms:  # the next is a limit of SMs that have enough CTAs
             return
         resident, flight, needed = self.shape.resident, self._flight(), self.sm_bytes_per_us * LATENCY_US
         under_way = f"{resident} CTAs an SM × {_kib(flight)} = {_kib(resident * flight)} under way"
@@ -197,7 +200,7 @@ class _Launch(Launched):
         else:
             yield self._turns(under_way)
 
-    def _turns(self, under_way: str) -> Limit:
+    def _turns(self, under_way: str) -> ResourceLimit:
         """All CTAs of an SM compute at the same time, so that memory idles, or too few warps compute.
 
         A CTA that does not load ahead is away from memory for the share f of its life. If the r CTAs of an SM are
@@ -212,15 +215,15 @@ class _Launch(Launched):
         life += f", at the same time; {self.warps_on_sm:.0f} warps compute" if ahead else f": memory idles {idle:.0%}"
         return self._few(lost, under_way, life)
 
-    def _few(self, lost_us: float, under_way: str, why: str) -> Limit:
+    def _few(self, lost_us: float, under_way: str, why: str) -> ResourceLimit:
         """Too few CTAs or too few bytes on an SM: registers and shared memory are the limit if they leave more than
         half of the places for warps empty."""
         code, fits, most = self.code, occupancy_of(self.code, self.board), architecture(self.board.arch)
         held = "limited by registers" in fits.why or "limited by shared" in fits.why
         if held and self.shape.resident == fits.ctas and 2 * self.warps_on_sm < most.max_warps_per_sm:
             holds = f"{code.registers} registers a thread, {_kib(code.shared_bytes)} of shared memory a CTA"
-            return Limit("residency", lost_us, f"{holds}: {fits.why}; {under_way}, {why}")
-        return Limit("bytes in flight", lost_us, f"{under_way}, {why}")
+            return ResourceLimit("residency", lost_us, f"{holds}: {fits.why}; {under_way}, {why}")
+        return ResourceLimit("bytes in flight", lost_us, f"{under_way}, {why}")
 
     def _flight(self) -> float:
         """Returns the bytes that a CTA can have under way: the buffers of its TMA copies, or the loads of the region
@@ -231,15 +234,15 @@ class _Launch(Launched):
         each = max((runs * loaded, loaded) for runs, region in regions for loaded in [width(region.copies, *LOADS)])[1]
         return min(4 * self.code.registers, each) * self.shape.threads
 
-    def _traffic(self) -> Iterator[Limit]:
+    def _traffic(self) -> Iterator[ResourceLimit]:
         """Bytes that are read again."""
         if self.moved > self.work.bytes:
             times = f"{self.moved / 1e6:,.0f} MB are loaded and stored, {self.moved / self.work.bytes:.2f} × the least"
             size, l2 = self.running_bytes / 1e6, self.board.l2_bytes / 1e6
             where = f"running CTAs touch {size:,.0f} MB, the L2 has {l2:,.0f} MB"
-            yield Limit("traffic", self.moved_us - self.least_us, f"{times}; {where}")
+            yield ResourceLimit("traffic", self.moved_us - self.least_us, f"{times}; {where}")
 
-    def _products(self) -> Iterator[Limit]:
+    def _products(self) -> Iterator[ResourceLimit]:
         code, best = self.code, architecture(self.board.arch).tensor_path
         if code.tensor_path == "none":
             if self.products:
@@ -247,21 +250,23 @@ class _Launch(Launched):
                 evidence = (
                     f"{self.products / 1e9:,.0f} GFLOP of products without tensor instructions take {slow:,.0f} µs"
                 )
-                yield Limit(
+                yield ResourceLimit(
                     "tensor path", slow - self.least_us, f"{evidence}, on the tensor cores {self.ideal_us:,.0f}"
                 )
             return
         rates = f"{code.tensor_path} reaches {self.rate:,.0f} TFLOP/s, {best} {self.full_rate:,.0f}"
-        yield Limit("tensor path", self.products_us - self.least_us, rates)
+        yield ResourceLimit("tensor path", self.products_us - self.least_us, rates)
         tile, staging, waiting = f"{self.tile:,.0f} elements of a tile an SM", self.staging_us(), self.tensor_us()
         waiting *= self.shape.busy  # the last wave is a limit of its own
         if staging > waiting:
-            yield Limit("tile size", staging - self.least_us, f"{tile}: {staging:,.0f} µs to load them from the L2")
+            yield ResourceLimit(
+                "tile size", staging - self.least_us, f"{tile}: {staging:,.0f} µs to load them from the L2"
+            )
         else:
             text = f"{tile}: products take {waiting:,.0f} µs, {self.products_us:,.0f} µs if none waits for another"
-            yield Limit("tile size", waiting - self.products_us, text)
+            yield ResourceLimit("tile size", waiting - self.products_us, text)
 
-    def _instructions(self) -> Limit:
+    def _instructions(self) -> ResourceLimit:
         """Instructions other than tensor instructions take longer than the least time."""
         clocks = {
             "conversions and special functions": self._clocks("conversion", "special function"),
@@ -275,7 +280,7 @@ class _Launch(Launched):
         per_byte = count * WARP * self.shape.ctas * self.executed.warps / self.work.bytes
         us, parts = self.others_us(), ", ".join(f"{each} {n:,.0f}" for each, n in clocks.items())
         text = f"{per_byte:.2g} such instructions a byte of the work; all units need {us:,.0f} µs, memory and products "
-        return Limit(
+        return ResourceLimit(
             cast(Resource, name), us - self.moved_us, f"{text}{self.moved_us:,.0f} µs (clocks of a warp: {parts})"
         )
 
