@@ -12,7 +12,7 @@ may make the launch longer; `diagnose` estimates the µs that each one costs, wi
                          the instructions other than tensor instructions, by the kind that takes the most clocks
     traffic              bytes that are read again, at the rate of the L2
     tensor path          products without tensor instructions, or with slow ones
-    tile size            products that wait for one another, or for their operands
+    tile size            small tiles: products that wait for one another, or for their operands
     spills, launch       local memory; the start and the end of the grid
 
 The estimates overlap: removing one limit may show the next. They have the errors of predicted times.
@@ -245,26 +245,23 @@ class _Examined(Launched):
     def _products(self) -> Iterator[ResourceLimit]:
         code, best = self.code, architecture(self.board.arch).tensor_path
         if code.tensor_path == "none":
-            if self.products:
-                slow = self.products / (self.board.fp32_tflops * 1e6)
-                evidence = (
-                    f"{self.products / 1e9:,.0f} GFLOP of products without tensor instructions take {slow:,.0f} µs"
-                )
-                yield ResourceLimit(
-                    "tensor path", slow - self.least_us, f"{evidence}, on the tensor cores {self.ideal_us:,.0f}"
-                )
+            if self.products:  # other limits of such code follow from this one
+                done = f"{self.products / 1e9:,.0f} GFLOP of products without tensor instructions"
+                rates = f"{self.board.fp32_tflops:,.0f} TFLOP/s at most, {best} reaches {self.full_rate:,.0f}"
+                yield ResourceLimit("tensor path", self.together_us() - self.least_us, f"{done}: {rates}")
             return
         rates = f"{code.tensor_path} reaches {self.rate:,.0f} TFLOP/s, {best} {self.full_rate:,.0f}"
         yield ResourceLimit("tensor path", self.products_us - self.least_us, rates)
-        tile, staging, waiting = f"{self.tile:,.0f} elements of a tile an SM", self.staging_us(), self.tensor_us()
-        waiting *= self.shape.busy  # the last wave is a limit of its own
-        if staging > waiting:
-            yield ResourceLimit(
-                "tile size", staging - self.least_us, f"{tile}: {staging:,.0f} µs to load them from the L2"
-            )
-        else:
-            text = f"{tile}: products take {waiting:,.0f} µs, {self.products_us:,.0f} µs if none waits for another"
-            yield ResourceLimit("tile size", waiting - self.products_us, text)
+        tile = f"{self.tile:,.0f} elements of a tile an SM"
+        costs = {
+            f"{tile}: {self.staging_us():,.0f} µs to load them from the L2": self.staging_us(),
+            f"{tile}: products take {self.tensor_us():,.0f} µs, one waits for another": self.tensor_us()
+            * self.shape.busy,
+            f"{tile}, {self.warps_on_sm:.0f} warps: {_waves(self.shape.waves)} of "
+            f"{self.latency_us() / self.shape.waves:,.0f} µs, in which one step waits for another": self.latency_us(),
+        }
+        text = max(costs, key=costs.__getitem__)
+        yield ResourceLimit("tile size", costs[text] - max(self.least_us, self.products_us), text)
 
     def _instructions(self) -> ResourceLimit:
         """Instructions other than tensor instructions take longer than the least time."""
