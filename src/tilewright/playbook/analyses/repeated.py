@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, without_lines
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, without_lines
 from tilewright.source.syntax import Line, Source
 
 
@@ -24,8 +24,8 @@ def without_repeated(source: Source, kernel: str) -> tuple[Source, int]:
     effects, fresh = Effects(source, function), itertools.count()
     values: dict[str, int] = {}
     """Name → a number that stands for its present value. Names without one are parameters and names outside."""
-    known: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[str, int]] = {}
-    """Expression with the values of its names → the name that first got its value, and the value."""
+    known: dict[str, tuple[str, int]] = {}
+    """Expression in terms of values → the name that first got its value, and the value."""
     gone: list[Line] = []
     changes: dict[cst.CSTNode, cst.BaseExpression] = {}
     loads = 0
@@ -35,7 +35,7 @@ def without_repeated(source: Source, kernel: str) -> tuple[Source, int]:
             case Line(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))], value=value)]) if (
                 effects.is_pure(value)
             ):
-                key = source.code(value), _values_of(value, values)
+                key = _in_values(source, value, values)
                 name, number = known.get(key, ("", -1))
                 if not name or values.get(name) != number:
                     values[target] = next(fresh)
@@ -59,5 +59,18 @@ def without_repeated(source: Source, kernel: str) -> tuple[Source, int]:
     return source.changed({function.body: without_lines(function.body, lines)}), loads
 
 
-def _values_of(node: cst.BaseExpression, values: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, values.get(name, -1)) for name in names_read(node)))
+def _in_values(source: Source, node: cst.BaseExpression, values: Mapping[str, int]) -> str:
+    """Returns the text of an expression with the numbers of values in place of names."""
+    written = node.visit(_InValues(values))
+    assert isinstance(written, cst.BaseExpression)
+    return source.code(written)
+
+
+class _InValues(cst.CSTTransformer):
+    def __init__(self, values: Mapping[str, int]) -> None:
+        super().__init__()
+        self.values = values
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        number = self.values.get(original_node.value)
+        return updated_node if number is None else updated_node.with_changes(value=f"value_{number}_")

@@ -139,7 +139,8 @@ def _loads(source: Source, effects: Effects, loop: cst.For) -> Iterator[_Load]:
         if source.parent(line) is not loop.body or name in carried:
             continue
         loads = [call for call in source.every(cst.Call, value) if effects.is_load(call)]
-        for call in loads:
+        inner = [call for call in loads if sum(each in source.every(cst.Call, call) for each in loads) == 1]
+        for call in inner:
             address = names_read(call)
             known = not (address & set(assigned)) - set(given) and _depends(address, given, variable)
             if known and _movable(source, effects, call):
