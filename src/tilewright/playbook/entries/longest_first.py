@@ -30,7 +30,7 @@ class LongestFirst(Entry):
         when_not="blocks of equal length; persistent kernels; neighbouring blocks that share data in the L2",
         priority={"memory": 6, "balanced": 4, "compute": 4},
         eases=("last wave",),
-        order=45,
+        order=135,
         effect=Effect.assumed(1.0, 1.2),
     )
 

@@ -34,7 +34,7 @@ class OnePass(Entry):
         when_not="longer rows; rows that are read only once",
         priority={"memory": 1, "balanced": 2},
         eases=("traffic", "issue slots", "bytes in flight"),
-        order=35,
+        order=192,
         effect=Effect.assumed(1.0, 1.6),
     )
 

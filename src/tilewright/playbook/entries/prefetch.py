@@ -33,7 +33,7 @@ class Prefetch(Entry):
         when_not="loops whose loads the compiler makes ahead itself, as with TMA; tiles that fill the registers",
         priority={"memory": 4, "balanced": 5, "compute": 8},
         eases=("bytes in flight", "residency", "dependent loads"),
-        order=36,
+        order=194,
         effect=Effect.assumed(0.9, 1.4),
     )
 
