@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.hardware.diagnosis import Diagnosis, Move, ResourceLimit
 from tilewright.ledger.records import Attempt, Iteration, Metrics, RunRecord, TuneRun, WorkloadOutcome
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.stats import median_interval, ratio_interval
@@ -51,6 +52,14 @@ def code(seed: int = 0) -> MachineCode:
     )
 
 
+DIAGNOSIS = Diagnosis(
+    0.42, "machine code and measured time",
+    ResourceLimit("bytes in flight", 4.25, "4 CTAs an SM × 2 KiB = 8 KiB under way, 36% of the 22.3 KiB"),
+    (ResourceLimit("launch", 5.0, "launch, start and end of the grid take about 5 µs"),),
+    (Move("latency", "reverted (8): 3.1 % slower"), Move("prefetch", "not tried: the run ended before")),
+)  # fmt: skip
+
+
 def metrics(workload: str, us: float, *, measured: bool = True, before_us: float | None = None) -> Metrics:
     """4 MiB of traffic and as many FLOP as bytes; the bandwidth of an H200."""
     moved = 4.0 * 2**20
@@ -62,7 +71,7 @@ def metrics(workload: str, us: float, *, measured: bool = True, before_us: float
     ratio = ratio_interval(time_us.samples_us, before.samples_us, 0.95) if before else None
     return Metrics(
         workload=workload, measured=time_us, against_baseline=ratio, bound=bound, flops=moved, bytes=moved,
-        code=code(), mix=MIX,
+        code=code(), mix=MIX, diagnosis=DIAGNOSIS,
     )  # fmt: skip
 
 
