@@ -9,7 +9,10 @@ from tests.playbook.kit import verdict
 from tests.playbook.plain import NORM, SCALE_ROWS, applied, launch_facts
 from tests.playbook.row_loops import TWICE
 
+from tilewright.hardware.executions import parts
+from tilewright.playbook.entries.persistent import ENTRY as PERSISTENT
 from tilewright.playbook.entries.prefetch import AHEAD, ENTRY
+from tilewright.records import CodeLoop
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
 
@@ -62,3 +65,20 @@ def test_only_a_load_whose_address_is_known_ahead_moves(tmp_path: Path) -> None:
     new = applied(ENTRY, CHAIN, tmp_path, AHEAD)
     assert "next_x = ct.load(x, (ct.bid(0) * ROWS + (i + 1), 0), (1, 1))" in new
     assert "this_x.astype(ct.int32).item(), 0), (1, TILE_N)" in new
+
+
+def test_a_persistent_loop_over_rows_loads_the_next_row(tmp_path: Path) -> None:
+    """Several rows a block, with a loop that loads ahead: the two changes one after the other."""
+    rows = SCALE_ROWS.replace('"N": 100', '"N": 1000')
+    looped = applied(PERSISTENT, rows, tmp_path, 2)
+    new = applied(ENTRY, looped, tmp_path, AHEAD)
+    assert "    next_x = ct.load(x, (ct.bid(0), 0), (1, TILE_N)" in new
+    assert "        next_x = ct.load(x, (row + ct.num_blocks(0), 0), (1, TILE_N)" in new
+    task = loaded(new, tmp_path)
+    assert verdict(task).verdict.startswith("correct")
+    before, after = (parts(codes_of(one)["rows"])[0] for one in (loaded(looped, tmp_path), task))
+    assert loads(after) > loads(before), "the first row is loaded before the loop"
+
+
+def loads(region: CodeLoop) -> int:
+    return sum(count for kind, count in region.copies.items() if kind.startswith(("LDG", "UTMALDG", "UBLKCP")))

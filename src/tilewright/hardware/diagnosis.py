@@ -45,6 +45,8 @@ L2_RATE = 1.4
 """Rate of reads from the L2 / achievable bandwidth of memory: about 5.7 TB/s on an H100 (Chips and Cheese, 2023)."""
 WORTH = 0.05
 """Limits that cost less than this share of the time are left out."""
+PROFILE = "ncu --set full --section WarpStateStats --section SourceCounters"
+"""The command of NVIDIA Nsight Compute that shows stalls by cause and source line."""
 EXPLAINED = 0.25
 """A limit that explains less than this share of the lost time is not called the limit."""
 
@@ -128,7 +130,7 @@ def diagnose(
         rate: Resource = "memory bandwidth" if bound.kind == "memory" else "tensor rate"
         return Diagnosis(share, rung, ResourceLimit(rate, bound.speed_of_light_us, speed), tuple(found))
     if not found or found[0].lost_us < EXPLAINED * (us - least):
-        why = code.unread or "the machine code shows no limit that explains this"
+        why = code.unread or f"the machine code shows no limit that explains this; next: {PROFILE}"
         return Diagnosis(share, rung, ResourceLimit("unknown", us - least, f"{speed}; {why}"), tuple(found))
     return Diagnosis(share, rung, found[0], tuple(found[1:]))
 
