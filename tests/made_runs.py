@@ -71,7 +71,7 @@ def metrics(workload: str, us: float, *, measured: bool = True, before_us: float
     ratio = ratio_interval(time_us.samples_us, before.samples_us, 0.95) if before else None
     return Metrics(
         workload=workload, measured=time_us, against_baseline=ratio, bound=bound, flops=moved, bytes=moved,
-        code=code(), mix=MIX, diagnosis=DIAGNOSIS,
+        code=code(), mix=MIX,
     )  # fmt: skip
 
 

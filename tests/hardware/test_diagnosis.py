@@ -78,7 +78,7 @@ def test_few_bytes_under_way_are_told_with_littles_law() -> None:
     code = replace(COPY, loops=(loop,), mix={"global load": 1, "float32": 4}, copies={"LDG.128": 1})
     found = of(code, (132,), replace(WORK, written=1.0))
     assert found.limit.resource == "bytes in flight"
-    assert "1 CTAs an SM × 2 KiB = 2 KiB under way, 9% of the 22.3 KiB" in found.limit.evidence
+    assert "1 CTA an SM × 2 KiB = 2 KiB under way, 9% of the 22.3 KiB" in found.limit.evidence
 
 
 def test_a_measured_time_that_no_estimate_explains_is_unknown() -> None:

@@ -176,9 +176,9 @@ class _Examined(Launched):
         if shape.ctas < sms:
             idle = 1 - shape.ctas / sms
             return ResourceLimit(
-                "too few blocks", us * idle, f"{shape.ctas} CTAs on {sms} SMs; {idle:.0%} of them have none"
+                "too few blocks", us * idle, f"{_counted(shape.ctas, 'CTA')} on {sms} SMs; {idle:.0%} of them have none"
             )
-        empty = f"{1 - shape.busy:.0%} of the places are empty in {_waves(shape.waves)}"
+        empty = f"{1 - shape.busy:.0%} of the places are empty in {_counted(shape.waves, 'wave')}"
         places = f"{shape.ctas:,} CTAs for {sms} SMs × {shape.resident} places"
         return ResourceLimit("last wave", us * (1 - shape.busy), f"{places}: {empty}")
 
@@ -187,13 +187,13 @@ class _Examined(Launched):
         chain = self.code.load_chain - 1 + self.executed.total(lambda region: region.load_chain)
         if chain >= 1:
             waves, us = self.shape.waves, self.shape.waves * chain * LATENCY_US
-            times = f"{chain + 1:.0f} loads one after the other, {LATENCY_US:g} µs each, in {_waves(waves)}"
+            times = f"{chain + 1:.0f} loads one after the other, {LATENCY_US:g} µs each, in {_counted(waves, 'wave')}"
             all_bytes = f"{us:,.0f} µs, but all bytes take {self.bytes_us:,.0f} µs"
             yield ResourceLimit("dependent loads", us - self.bytes_us, f"{times}: {all_bytes}")
         if chain >= 1 or 2 * self.shape.ctas <= self.board.sms:  # the next is a limit of SMs that have enough CTAs
             return
         resident, flight, needed = self.shape.resident, self._flight(), self.sm_bytes_per_us * LATENCY_US
-        under_way = f"{resident} CTAs an SM × {_kib(flight)} = {_kib(resident * flight)} under way"
+        under_way = f"{_counted(resident, 'CTA')} an SM × {_kib(flight)} = {_kib(resident * flight)} under way"
         if 0 < resident * flight < needed:
             reached = resident * flight / needed
             need = f"{reached:.0%} of the {_kib(needed)} that bandwidth × latency ({LATENCY_US:g} µs) needs"
@@ -259,7 +259,7 @@ class _Examined(Launched):
             f"{tile}: {self.staging_us():,.0f} µs to load them from the L2": self.staging_us(),
             f"{tile}: products take {self.tensor_us():,.0f} µs, one waits for another": self.tensor_us()
             * self.shape.busy,
-            f"{tile}, {self.warps_on_sm:.0f} warps: {_waves(self.shape.waves)} of "
+            f"{tile}, {self.warps_on_sm:.0f} warps: {_counted(self.shape.waves, 'wave')} of "
             f"{self.latency_us() / self.shape.waves:,.0f} µs, in which one step waits for another": self.latency_us(),
         }
         text = max(costs, key=costs.__getitem__)
@@ -294,8 +294,8 @@ _OWN_UNITS = ("conversion", "special function", "global load", "global store")
 """The classes of instructions that do not count as issue slots."""
 
 
-def _waves(count: int) -> str:
-    return "1 wave" if count == 1 else f"{count} waves"
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _kib(count: float) -> str:
