@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.hardware.diagnosis import Diagnosis, Move, ResourceLimit
 from tilewright.ledger.records import Attempt, Iteration, Metrics, RunRecord, TuneRun, WorkloadOutcome
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.stats import median_interval, ratio_interval
@@ -49,6 +50,14 @@ def code(seed: int = 0) -> MachineCode:
     return MachineCode(
         "k", 90, 40 + seed, 0, 1024, 128, 1, 0, 0, "HGMMA", 8, {"LDG.128": 4}, 200 + seed, f"{seed:064x}"
     )
+
+
+DIAGNOSIS = Diagnosis(
+    0.42, "machine code and measured time",
+    ResourceLimit("bytes in flight", 4.25, "4 CTAs an SM × 2 KiB = 8 KiB under way, 36% of the 22.3 KiB"),
+    (ResourceLimit("launch", 5.0, "launch, start and end of the grid take about 5 µs"),),
+    (Move("latency", "reverted (8): 3.1 % slower"), Move("prefetch", "not tried: the run ended before")),
+)  # fmt: skip
 
 
 def metrics(workload: str, us: float, *, measured: bool = True, before_us: float | None = None) -> Metrics:

@@ -167,6 +167,8 @@ class CodeLoop:
     copies: Mapping[str, int]
     tensor_flops: float
     """FLOP of the tensor instructions per warp. 0 if the instructions do not show their shape."""
+    load_chain: int = 0
+    """By how many loads one iteration lengthens a chain of dependent loads (`machine_code.chains`)."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,8 @@ class MachineCode:
     """FLOP per warp if each tensor instruction runs once."""
     loops: tuple[CodeLoop, ...] = ()
     """The loops, outer loops first; empty in records of earlier versions."""
+    load_chain: int = 0
+    """The loads in the longest chain of dependent loads, if each instruction runs once."""
     unread: str = ""
     """The reason why the instructions were not read, or "". If they were not read, ``tensor_path`` is ``unknown``, and
     counts of instructions are 0 or empty."""

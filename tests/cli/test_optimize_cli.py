@@ -108,6 +108,25 @@ def test_no_iterations_is_a_run_too(run: Run, tmp_path: Path) -> None:
     assert (ran.code, found["kept"], found["stop_reason"].split(";")[0]) == (0, [], "0 iterations (--iterations)")
 
 
+LOAD = "ct.load(x, (i,), (TILE,))"
+BUSY = SCALE.replace(f"{LOAD} * 2", f"ct.exp({LOAD}) * 0 + {LOAD} * 2").replace('"N": 4096', '"N": 1 << 25')
+
+
+def test_the_run_ends_with_the_limit_and_what_became_of_each_move(run: Run, tmp_path: Path) -> None:
+    file = repository(tmp_path / "user", BUSY)
+    ran = run("optimize", str(file), "--arch", "sm_90", "--only", "tile_sizes", "--only", "occupancy", "--only",
+              "latency", "--iterations", "1")  # fmt: skip
+    assert ran.code == 0 and "limit of small: " in ran.out and "of the speed of light, limited by" in ran.out
+    (again,) = json.loads(run("report", "latest", "--jsonl", "-").out.splitlines()[0])["final"]
+    found = again["diagnosis"]
+    assert found["rung"] == "machine code and predicted time" and found["limit"]["evidence"]
+    outcomes = {move["entry"]: move["outcome"] for move in found["moves"]}
+    assert outcomes and all(
+        words.startswith(("kept", "reverted", "failed", "not possible", "not tried", "does not apply"))
+        for words in outcomes.values()
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -39,3 +39,11 @@ def test_one_workload_may_be_a_text() -> None:
     assert str(verdict) == f"rms_norm: correct on reduced shapes, {verdict.reason}"
     with pytest.raises(UnknownChoice, match="unknown workload 'od'; known: .*did you mean 'odd'"):
         tilewright.tune(RMS_NORM, workloads="od", store=False)
+
+
+def test_each_configuration_has_its_limit() -> None:
+    (row,) = tilewright.inspect(RMS_NORM, "sm_90", config=WIDE)
+    assert row.diagnosis is not None
+    found = row.to_json()["diagnosis"]
+    assert isinstance(found, dict) and found["limit"] == row.diagnosis.limit.resource
+    assert found["rung"] == "machine code and predicted time" and found["limits"] and found["moves"] == []

@@ -22,6 +22,7 @@ from tests.made_runs import MACHINE
 from tilewright.candidate.client import Candidates
 from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
+from tilewright.hardware.diagnosis import Resource
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics, RunRecord, WorkloadOutcome
@@ -110,6 +111,7 @@ class Lines(Entry):
     kernel: str = ""
     promise: float = 1.0
     tries: int = 2
+    eases: tuple[Resource, ...] = ()
 
     @property
     def about(self) -> EntryDescription:
@@ -125,6 +127,7 @@ class Lines(Entry):
             effect,
             self.risk,
             tries=self.tries,
+            eases=self.eases,
         )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:

@@ -16,6 +16,7 @@ from tilewright.ledger.records import EntryHistory
 from tilewright.optimize.choosing import Past, Proposal, Tries, proposals
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.task.loading import load_task
+from tilewright.testing.entries import codes_of
 
 TWO_KERNELS = SCALE.replace(
     "def launch(",
@@ -187,3 +188,18 @@ def test_the_reason_is_shown(facts: KernelFacts) -> None:
     (one,) = chosen(facts, Lines(expected=1.1))
     assert "place 1 of memory-bound kernels; expected 1.10× (made up, 2026-11-21)" in one.why
     assert f"score {one.score:.3f}" in one.why
+
+
+def test_an_entry_that_eases_the_limit_comes_first(tmp_path: Path) -> None:
+    """16 blocks on 132 SMs: the launch of 4096 elements is limited by its start, one of 2 GiB by its few blocks."""
+    small = facts_of(SCALE, tmp_path)
+    small = replace(small, codes=codes_of(small.task))
+    assert small.limits == ("launch",)
+    entries = Lines("A", eases=("too few blocks",)), Lines("B", expected=1.5)
+    assert [one.entry for one in chosen(small, *entries)] == ["B", "A"]
+    few = facts_of(SCALE.replace("(-(-N // config.TILE),)", "(16,)").replace(
+        '"N": 4096', '"N": 1 << 24'), tmp_path)  # fmt: skip
+    few = replace(few, codes=codes_of(few.task))
+    assert few.limits == ("too few blocks",)
+    first, second = chosen(few, *entries)
+    assert (first.entry, second.entry) == ("A", "B") and "eases the limit: too few blocks" in first.why

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from tilewright.hardware.diagnosis import Resource
 from tilewright.languages import languages
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook import catalogue
@@ -26,7 +28,15 @@ def test_every_entry_of_the_package_is_listed() -> None:
     folder = ROOT / "src" / "tilewright" / "playbook" / "entries"
     defining = {path.stem for path in folder.glob("*.py") if re.search(r"^ENTRY\b", path.read_text(), re.M)}
     listed = {entry.about.id for entry in ENTRIES}
-    assert defining == listed and len(defining) == 34
+    assert defining == listed and len(defining) == 37
+
+
+def test_entries_say_what_they_ease() -> None:
+    """Each limit that a change of the kernel can ease has an entry for it in cuTile; only a repair eases nothing."""
+    assert [entry.about.id for entry in ENTRIES if not entry.about.eases] == ["wide_offsets"]
+    eased = {resource for entry in ENTRIES if entry.about.is_for("cutile") for resource in entry.about.eases}
+    assert set(get_args(Resource)) - eased == {"memory bandwidth", "tensor rate", "launch", "unknown"}
+    assert eased <= set(get_args(Resource))
 
 
 def test_the_order_of_the_catalogue() -> None:

@@ -14,7 +14,18 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, metrics, outcome, predicted, raced, run_record
+from tests.made_runs import (
+    DIAGNOSIS,
+    DIFF,
+    WORKLOADS,
+    baseline_iteration,
+    crashed,
+    metrics,
+    outcome,
+    predicted,
+    raced,
+    run_record,
+)
 from typer.testing import CliRunner
 
 from tilewright.cli import report as cli_report
@@ -36,7 +47,7 @@ STEPS = (
 
 
 def finished(iterations: Sequence[Iteration] = STEPS, us: float = 10.0, **changes: Any) -> OptimizeEvidence:
-    final = tuple(metrics(name, us, before_us=20.0) for name in WORKLOADS)
+    final = tuple(replace(metrics(name, us, before_us=20.0), diagnosis=DIAGNOSIS) for name in WORKLOADS)
     run = replace(run_record(), run="20261125-1", started="2026-11-25T10:00:00", finished="2026-11-25T11:00:00")
     run = replace(run, stop_reason="patience", final=final, patch=DIFF)
     return collect(replace(run, **changes), iterations)

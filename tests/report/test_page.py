@@ -17,7 +17,7 @@ from tilewright.machine_code.cubin import CLASSES
 from tilewright.report.charts import OTHERS, in_order, latencies, mix, mix_classes, ranges, roofline
 from tilewright.report.evidence import OptimizeEvidence, collect
 from tilewright.report.markup import diff, tag
-from tilewright.report.optimize_views import page
+from tilewright.report.optimize_views import markdown, page
 from tilewright.report.svg import Axis, around
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" ]]> --> \x00\x1b[31m \ud800"
@@ -103,6 +103,13 @@ def test_the_page_needs_nothing_else(name: str) -> None:
     assert not re.search(r"https?://|//\w+\.\w+/|url\(|@import", source)
     policy = [attributes.get("content") or "" for _, attributes in parsed.elements if attributes.get("http-equiv")]
     assert policy[0].startswith("default-src 'none'")
+
+
+def test_both_views_show_what_limits_the_kernel() -> None:
+    for text in (markdown(RUNS["finished"]), page(RUNS["finished"])):
+        assert "What limits the kernel" in text and "evidence from machine code and measured time" in text
+        assert "4 CTAs an SM × 2 KiB = 8 KiB under way" in text and "launch, start and end of the grid" in text
+        assert "not tried: the run ended before" in text
 
 
 def test_text_of_a_record_is_never_markup() -> None:

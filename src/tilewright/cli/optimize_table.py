@@ -72,6 +72,7 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     for each in record.final[:MOST_LIMITS]:
         if each.bound is not None:
             yield f"speed of light of {each.workload}: {each.bound.limit}"
+        yield from limit(each)
     yield f"stopped: {record.stop_reason}"
     yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
     yield f"the evidence: tilewright report {record.run}"
@@ -83,6 +84,16 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     if not record.measured:
         yield prediction_error.times()
         yield f"predicted, not measured. On a machine with a GPU: tilewright optimize {where}"
+
+
+def limit(metrics: Metrics) -> Iterator[str]:
+    """Yields the diagnosis of one workload, then a line for each change that would ease its limit."""
+    if (diagnosis := metrics.diagnosis) is not None:
+        yield f"limit of {metrics.workload}: {diagnosis} ({diagnosis.rung})"
+        for other in diagnosis.others[:1]:
+            yield f"  next: {other.resource}: {other.evidence}"
+        for move in diagnosis.moves:
+            yield f"  {move.entry}: {move.outcome}"
 
 
 def _ms(iteration: Iteration, measured: bool) -> str:

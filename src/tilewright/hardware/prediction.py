@@ -120,6 +120,7 @@ class Launched:
     def __init__(self, code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> None:
         self.code, self.shape, self.board = code, shape_of(code, grid, board), board
         shape, executed = self.shape, Executions(code, self.shape, work)
+        self.executed = executed
         bytes_per_us, lanes = board.achievable_bandwidth() * 1e3, shape.ctas * executed.warps
         clocks_per_us = board.sms * SUB_PARTITIONS * board.boost_clock_mhz
         self.bytes_us = work.bytes / bytes_per_us
@@ -236,6 +237,11 @@ def _clocks(region: CodeLoop) -> float:
 
 def _narrow(region: CodeLoop) -> float:
     return sum(n for kind, bits, n in by_width(region.copies) if kind in (*LOADS, *STORES) and bits < 32)
+
+
+def narrow_clocks(region: CodeLoop) -> float:
+    """Returns the extra clocks of a sub-partition for the narrow loads and stores of one warp."""
+    return SUB_PARTITIONS * NARROW * _narrow(region)
 
 
 def _loaded_registers(region: CodeLoop) -> float:

@@ -9,13 +9,22 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all, languages_of, refuse_broken_tools
+from tilewright.compile.compile import (
+    BUDGET_SECONDS,
+    Compiled,
+    Unit,
+    compile_all,
+    languages_of,
+    launch_of,
+    refuse_broken_tools,
+)
 from tilewright.compile.screen import candidate_of, screen_compiled
 from tilewright.hardware.architectures import Board, default_board
+from tilewright.hardware.diagnosis import Diagnosis
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.hardware.prediction_error import TIME_FACTOR
-from tilewright.inspect.work import bound_of
+from tilewright.inspect.work import bound_of, diagnosis_of
 from tilewright.ledger.codec import Encodable
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Remark, Workload
@@ -40,6 +49,8 @@ class Inspected:
     bound: Bound
     candidate: Candidate
     remarks: tuple[Remark, ...] = ()
+    diagnosis: Diagnosis | None = None
+    """The resource that limits the configuration, without an examination of traffic. None if it did not compile."""
 
     def __str__(self) -> str:
         candidate = self.candidate
@@ -58,6 +69,7 @@ class Inspected:
             "error_factor": TIME_FACTOR if predicted else None,
             "bound": self.bound.kind, "bound_why": self.bound.why, "bound_source": self.bound.source,
             "speed_of_light_us": self.bound.speed_of_light_us,
+            "diagnosis": self.diagnosis.to_json() if self.diagnosis else None,
         }  # fmt: skip
 
 
@@ -103,5 +115,9 @@ def inspect(
         for each in on_board:
             candidate = candidate_of(each, screened[each.unit.configuration])
             remarks = each.built.remarks if isinstance(each.built, Built) else ()
-            rows.append(Inspected(board.arch, board, chosen, bound, candidate, remarks))
+            found = None
+            if candidate.code is not None:
+                launched = candidate.code, launch_of(task, each.unit)[0].grid
+                found = diagnosis_of(task, chosen, launched, bound, board)
+            rows.append(Inspected(board.arch, board, chosen, bound, candidate, remarks, found))
     return tuple(rows)

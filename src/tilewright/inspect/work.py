@@ -13,15 +13,17 @@ There are three methods; the result says which of them was used:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from tilewright.compile.screen import work_of
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.hardware.boards import Board
-from tilewright.records import Bound, Configuration, Failed, Workload
+from tilewright.hardware.diagnosis import Diagnosis, diagnose
+from tilewright.records import Bound, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.tileir.run.counting import Counts
@@ -64,6 +66,16 @@ class CountedWork:
     def written(self) -> float:
         """The bytes that are stored. Each byte counts once."""
         return self.counts.scaled(self.counts.distinct_stored_bytes) if self.counts else 0.0
+
+    @property
+    def moved(self) -> float:
+        """The bytes of all loads and stores, each access counted; 0 if the task declares the work."""
+        return self.counts.scaled(self.counts.loaded_bytes + self.counts.stored_bytes) if self.counts else 0.0
+
+    @property
+    def products(self) -> float:
+        """The FLOP of matrix products; 0 if the task declares the work."""
+        return self.counts.scaled(self.counts.tensor_flop) if self.counts else 0.0
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -168,6 +180,21 @@ def _counts(
 def _declared(task: Task, workload: Workload, reason: str) -> CountedWork:
     flops, moved = task.work(workload.dims), task.traffic(workload.dims)
     return CountedWork(flops, moved, f"as the task declares: not counted, {reason}")
+
+
+def diagnosis_of(
+    task: Task, workload: Workload, launched: tuple[MachineCode, Sequence[int]], bound: Bound, board: Board,
+    counted: CountedWork | None = None, measured_us: float | None = None,
+) -> Diagnosis:  # fmt: skip
+    """Names the resource that limits a launch of a workload.
+
+    launched: the machine code and the grid.
+    counted: the work of the launched configuration; without it, traffic is not examined.
+    measured_us: the measured time; without it, the predicted time is used.
+    """
+    moved, products = (counted.moved, counted.products) if counted else (0.0, 0.0)
+    least = work_of(task, workload.dims)
+    return diagnose(bound, *launched, least, board, moved=moved, products=products, measured_us=measured_us)
 
 
 MEMORY_BELOW = 10.0

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tilewright.hardware.diagnosis import Diagnosis
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.race.interval import Interval, geometric_mean
 from tilewright.records import Bound, Checked, Json, Machine, MachineCode, MeasuredTime, PredictedTime
@@ -147,6 +148,9 @@ class Metrics:
     code: MachineCode | None = None
     mix: Mapping[str, int] = field(default_factory=dict)
     """Instructions by class (`cubin.instruction_mix`)."""
+    diagnosis: Diagnosis | None = None
+    """The resource that limits this version, and in a final version what became of the changes that would ease it. None
+    in records of earlier versions."""
 
     @property
     def us(self) -> float | None:

@@ -21,11 +21,12 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, cast
 
 from tilewright.errors import CompilerMissing, ToolFailed
-from tilewright.machine_code import elf
+from tilewright.machine_code import chains, elf
 from tilewright.machine_code.elf import Cubin
 from tilewright.machine_code.elf import MachineCodeError as MachineCodeError
 from tilewright.machine_code.loops import INSTRUCTION_BYTES, Instruction, loops
@@ -106,8 +107,14 @@ def _described(cubin: Cubin, listing: Sequence[Instruction]) -> MachineCode:
         local_loads=whole.mix.get("local load", 0), local_stores=whole.mix.get("local store", 0),
         instructions=counts.total(), tensor_path=path, tensor_instructions=products, copies=whole.copies,
         mix=whole.mix, tensor_flops=whole.tensor_flops,
-        loops=tuple(_region(Counter(listing[at].opcode for at in span.own), span.inside) for span in spans),
+        loops=tuple(_loop([listing[at] for at in span.own], span.inside) for span in spans),
+        load_chain=chains.longest(listing),
     )  # fmt: skip
+
+
+def _loop(own: Sequence[Instruction], inside: int | None) -> CodeLoop:
+    region = _region(Counter(each.opcode for each in own), inside)
+    return replace(region, load_chain=chains.growth(own))
 
 
 def _region(counts: Counter[str], inside: int | None) -> CodeLoop:

@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 INSTRUCTION_BYTES = 16  # since sm_70
 WAITING = 8
@@ -28,14 +27,14 @@ class Instruction:
     opcode: str
     target: int | None = None
     conditional: bool = False
+    operands: str = ""
 
     @classmethod
     def of(cls, listed: Mapping[str, object]) -> Instruction:
         """Reads an instruction from one entry of the output of ``nvdisasm -json``."""
-        opcode = str(listed["opcode"])
+        opcode, operands = str(listed["opcode"]), str(listed.get("operands", ""))
         if not opcode.startswith(("BRA", "EXIT", "RET")):
-            return _plain(opcode)
-        operands = str(listed.get("operands", ""))
+            return cls(opcode, operands=operands)
         address = _TARGET.search(operands) if opcode.startswith("BRA") else None
         target = int(address.group(1), 16) // INSTRUCTION_BYTES if address else None
         return cls(opcode, target, "predicate" in listed or _CONDITION.match(operands) is not None)
@@ -47,12 +46,6 @@ class Instruction:
     @property
     def base(self) -> str:
         return self.opcode.partition(".")[0]
-
-
-_plain = lru_cache(4096)(Instruction)
-"""Makes an instruction that is not a branch. The cache saves time, because code has thousands of instructions but few
-opcodes.
-"""
 
 
 @dataclass(frozen=True)

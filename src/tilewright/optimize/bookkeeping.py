@@ -87,14 +87,18 @@ class Bookkeeping:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
             if change is not None:
                 yield proposal_of(change, texts)
-        lossy = self.setup.options.lossy
-        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
-        ranked, failures = proposals(texts, facts, self.setup.entries, past)
-        self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
-        yield from ranked
+        yield from self.ranked()
         ahead = look_ahead()
         if ahead.key not in self.tried or self.tried[ahead.key].kept < self._kept:
             yield ahead
+
+    def ranked(self) -> list[Proposal]:
+        """Returns the playbook's proposals for the incumbent, the most promising first."""
+        lossy = self.setup.options.lossy
+        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
+        ranked, failures = proposals(self.incumbent.texts, self.facts(), self.setup.entries, past)
+        self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
+        return ranked
 
     def facts(self) -> KernelFacts:
         """Returns the facts of the incumbent. They are cached until the incumbent changes."""

@@ -32,6 +32,8 @@ AGAIN = 0.5
 """A factor for the score of a site. It applies if the site was tried before another change was kept: the site may help
 now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
 get a turn."""
+NAMED = 10.0
+"""Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first."""
 
 Key = tuple[str, str]
 """The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""
@@ -155,7 +157,10 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
         seen = before.keeps * math.log(before.gain) if before.gain else 0.0
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
     score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
+    eased = [resource for resource in about.eases if resource in facts.limits]
+    score += NAMED if eased else 0.0
     reasons = (
+        f"eases the limit: {', '.join(eased)}" if eased else "",
         f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
         f"kept {before.keeps} of {before.tries} times in earlier runs" if before is not None else "",

@@ -81,6 +81,7 @@ def _metrics_json(metrics: Metrics) -> dict[str, Encodable]:
         "predicted_us": metrics.predicted.us if metrics.predicted else None,
         "against_baseline": metrics.against_baseline.to_json() if metrics.against_baseline else None,
         "speed_of_light_us": metrics.bound.speed_of_light_us if metrics.bound else None,
+        "diagnosis": metrics.diagnosis.to_json() if metrics.diagnosis else None,
     }
 
 

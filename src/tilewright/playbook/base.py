@@ -12,13 +12,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
 import libcst as cst
 
 from tilewright.hardware.architectures import Board
+from tilewright.hardware.diagnosis import Resource
 from tilewright.hardware.prediction_error import ChangeKind
-from tilewright.inspect.work import CountedWork
+from tilewright.inspect.work import CountedWork, diagnosis_of
 from tilewright.languages import language_of
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook.analyses.short_lines import with_short_lines
@@ -84,7 +86,8 @@ class EntryDescription:
     all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` sorts
     lists of entries; by default, entries of other packages come last. ``language`` is the language of the kernels that
     the entry changes; an entry with `ANY_LANGUAGE` changes only knobs. ``tries`` limits how often the entry is tried at
-    one site; it is tried again only after another change was kept.
+    one site; it is tried again only after another change was kept. ``eases`` names the resources that the change makes
+    a smaller limit: if one of them limits the kernel, the entry is tried first.
 
     ``together`` makes the change structural: it is tried with the entries of these names, too. They are added one after
     another to the best predicted versions, and all versions are judged as one field. So the change is compared at its
@@ -105,6 +108,7 @@ class EntryDescription:
     tries: int = 2
     together: tuple[str, ...] = ()
     all_values: bool = False
+    eases: tuple[Resource, ...] = ()
 
     def place(self, kind: str) -> int:
         """Returns the entry's rank for a kind of bound."""
@@ -207,6 +211,17 @@ class KernelFacts:
     def sm(self) -> int:
         """The compute capability as one number, such as 90."""
         return self.board.sm
+
+    @cached_property
+    def limits(self) -> tuple[Resource, ...]:
+        """The resource that limits each workload, from its machine code and predicted time. A workload that runs at
+        its bound has none."""
+        found = []
+        for workload in (each for each in self.workloads if each.name in self.codes):
+            launched = self.codes[workload.name], self.launch(workload).grid
+            counted, bound = self.count(workload), self.bounds[workload.name]
+            found.append(diagnosis_of(self.task, workload, launched, bound, self.board, counted))
+        return tuple(dict.fromkeys(each.limit.resource for each in found if not each.at_the_bound))
 
     @property
     def kind(self) -> str:

@@ -33,6 +33,7 @@ def markdown(report: OptimizeEvidence) -> str:
         words,
         *md.two_step_sections(report),
         *md.section("Workloads", md.table(*words.workloads())),
+        *md.section("What limits the kernel", md.table(*words.limits()), md.table(*words.moves())),
         *md.section("Candidates to confirm on a GPU", md.table(*words.to_confirm())),
         *md.section("Iterations", _iterations_table(report, words)),
         *md.section("Why, and what else was tried", *_details(report)),
@@ -99,6 +100,7 @@ def page(report: OptimizeEvidence) -> str:
         _latencies(report, words),
         section("Workloads", _workloads(report, words)),
         _before_and_after(report, words),
+        _limits(words),
         section("Candidates to confirm on a GPU", table(header, waiting)) if waiting else None,
         section("Iterations", _iterations(report, words)),
         section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
@@ -123,6 +125,13 @@ def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
         at = Sourced(n, change.at[0])
         shown.append([at, *row[:-1], tag("span", row[-1], title=bound.why if bound else None)])
     return table(["", *header], shown, numbers=range(2, len(header)))
+
+
+def _limits(words: Words) -> Markup | None:
+    (header, limits), moves = words.limits(), words.moves()
+    if not limits:
+        return None
+    return section("What limits the kernel", table(header, limits, numbers=[2]), table(*moves) if moves[1] else None)
 
 
 def _before_and_after(report: OptimizeEvidence, words: Words) -> Markup | None:

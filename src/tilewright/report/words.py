@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.hardware import prediction_error
-from tilewright.ledger.records import RunRecord, TuneRun, left_to_confirm
+from tilewright.ledger.records import Metrics, RunRecord, TuneRun, left_to_confirm
 from tilewright.report.cells import NOTHING, both_lights, faster, interval_us, number, ordinal, time_us
 from tilewright.report.evidence import OptimizeEvidence, fields_of, settings
 from tilewright.report.sourced import Sourced, citing, key
@@ -142,6 +142,39 @@ class Words(RunWords):
             bound = change.before.bound.kind if change.before.bound else NOTHING
             rows.append([change.workload, *cells[::step], faster(change.speedup), both_lights(change), bound])
         return ["workload", *times, f"{self.p}speed-up", f"{self.p}speed of light", "bound"], rows
+
+    def limits(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows of the table of what limits each workload, the final version's most expensive limit
+        first."""
+        rows = []
+        for metrics, at in self._diagnosed():
+            assert metrics.diagnosis is not None
+            found = metrics.diagnosis
+            for place, each in enumerate((found.limit, *found.others)):
+                source = f"{at}/limit" if not place else f"{at}/others/{place - 1}"
+                lost = Sourced(number(each.lost_us), f"{source}/lost_us")
+                named = metrics.workload if not place else ""
+                rows.append([named, each.resource, lost, Sourced(each.evidence, f"{source}/evidence")])
+        rung = next((each.diagnosis.rung for each, _ in self._diagnosed() if each.diagnosis), "")
+        return ["workload", "limit", "costs about, µs", f"evidence from {rung}"], rows
+
+    def moves(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows of the table of changes that would ease the limits."""
+        rows = [
+            [metrics.workload, move.entry, Sourced(move.outcome, f"{at}/moves/{place}/outcome")]
+            for metrics, at in self._diagnosed()
+            if metrics.diagnosis is not None
+            for place, move in enumerate(metrics.diagnosis.moves)
+        ]
+        return ["workload", "change", "outcome"], rows
+
+    def _diagnosed(self) -> Iterator[tuple[Metrics, str]]:
+        """Yields the metrics of each workload after the run that have a diagnosis, and the ledger id of the
+        diagnosis."""
+        for change in self.report.workloads:
+            metrics, at = change.sides[1]
+            if metrics.diagnosis is not None:
+                yield metrics, f"{at}/diagnosis"
 
 
 def _counted(n: int, what: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tilewright.hardware.architectures import Board
-from tilewright.inspect.work import count
+from tilewright.inspect.work import count, diagnosis_of
 from tilewright.ledger.records import Attempt, AttemptStatus, Correctness, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.gates.arena import Confirmations
@@ -160,9 +160,10 @@ def metrics_of(
     ratio: Interval | None = None,
 ) -> Metrics:  # fmt: skip
     """Returns the variant's metrics. They are predicted if ``measured`` is None. ``ratio``: time / baseline's time."""
-    work, predicted = count(variant.task, workload, variant.board), variant.predicted[workload.name]
+    name, task, board = workload.name, variant.task, variant.board
+    work, code, us = count(task, workload, board), variant.codes[name], measured.us if measured else None
     return Metrics(
-        workload=workload.name, measured=measured, predicted=predicted if measured is None else None,
-        against_baseline=ratio, bound=bound, flops=work.flops, bytes=work.bytes, code=variant.codes[workload.name],
-        mix=variant.codes[workload.name].mix,
+        workload=name, measured=measured, predicted=variant.predicted[name] if measured is None else None,
+        against_baseline=ratio, bound=bound, flops=work.flops, bytes=work.bytes, code=code, mix=code.mix,
+        diagnosis=diagnosis_of(task, workload, (code, variant.grids[name]), bound, board, work, us),
     )  # fmt: skip

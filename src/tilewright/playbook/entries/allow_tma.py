@@ -27,6 +27,7 @@ class AllowTma(Entry):
         when="the machine code moves small tiles by TMA, as in the stores of a norm",
         when_not="the machine code uses no TMA: sm_80 to 89 have none, and elsewhere the compiler may not use it",
         priority={"memory": 4, "balanced": 3, "compute": 7},
+        eases=("access path", "bytes in flight"),
         order=80,
         effect=Effect.assumed(0.95, 1.30, kept=1, of=16),
     )

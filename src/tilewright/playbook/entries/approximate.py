@@ -32,6 +32,7 @@ class Approximate(Entry):
         when="quotients of whole tiles in float32: softmax, norms, sigmoid",
         when_not="other dtypes; results that must be right to the last bit; quotients of scalars",
         priority={"compute": 8, "balanced": 6, "memory": 7},
+        eases=("conversions and special functions", "issue slots"),
         order=120,
         effect=Effect.assumed(1.0, 1.05),
         risk="lossy",

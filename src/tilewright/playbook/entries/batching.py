@@ -30,6 +30,7 @@ class Batching(Entry):
         when_not="launches of different kernels, or with arguments of their own: a task has one launch, so joining "
         "them needs the caller's code; and items that are large, or fewer than 16 an SM",
         priority={"memory": 6, "balanced": 8, "compute": 9},
+        eases=("tile size", "traffic"),
         order=150,
         effect=Effect.assumed(1.0, 1.3, kept=1, of=5),
     )

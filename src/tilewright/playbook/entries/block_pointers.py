@@ -35,6 +35,7 @@ class BlockPointersAsDescriptors(Entry):
         when="the kernel uses block pointers, which Triton 3.9 has removed",
         when_not="no stride is 1, or strides are no multiples of 16 bytes",
         priority={"memory": 1, "balanced": 1, "compute": 1},
+        eases=("access path",),
         order=280,
         language=LANGUAGE,
         effect=Effect.assumed(0.9, 2.0),

@@ -36,6 +36,7 @@ class CheckBounds(Entry):
         when="the extents of most workloads are multiples of the tiles",
         when_not="all shapes are ragged; tile loads through TMA, which checks bounds at no cost",
         priority={"memory": 4, "balanced": 4, "compute": 7},
+        eases=("issue slots", "access path"),
         order=210,
         effect=Effect.assumed(1.0, 1.15, kept=1, of=3),
     )

@@ -21,6 +21,7 @@ class Clusters(OneHint):
         when="products with large tiles on sm_90 and sm_100 and their relatives",
         when_not="sm_80 to 89 ignore it, sm_120 and 121 have no multicast; small grids have too few tiles",
         priority={"memory": 6, "balanced": 5, "compute": 3},
+        eases=("tile size", "traffic"),
         order=180,
         language=ANY_LANGUAGE,
         effect=Effect.assumed(0.95, 1.30, kept=0, of=11),

@@ -40,6 +40,7 @@ class Descriptors(Entry):
         when="the kernel loads blocks of a matrix through pointers; most of all on the Tile IR route",
         when_not="strides are no multiples of 16 bytes, or masks and paddings are no bounds of a tensor",
         priority={"memory": 1, "balanced": 1, "compute": 1},
+        eases=("access path", "bytes in flight"),
         order=250,
         language=LANGUAGE,
         effect=Effect(0.9, 17.0, "matmul 4096³ bfloat16 on an H200, Tile IR route: 3,457.8 → 200.7 µs", "2026-11-22"),

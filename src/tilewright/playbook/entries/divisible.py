@@ -31,6 +31,7 @@ class Divisible(Entry):
         when="addresses are made of a number that the launch passes, and accesses are narrower than 16 bytes",
         when_not="for some shape that the task serves, the number is no multiple",
         priority={"memory": 7, "balanced": 8, "compute": 9},
+        eases=("access path", "issue slots"),
         order=240,
         effect=Effect.assumed(1.0, 1.20),
     )

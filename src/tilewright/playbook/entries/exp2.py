@@ -37,6 +37,7 @@ class Exp2(Entry):
         when="exponentials of whole tiles: softmax, attention, sigmoid",
         when_not="a few exponentials of a reduced tile, or a kernel that waits for memory",
         priority={"compute": 8, "balanced": 6, "memory": 7},
+        eases=("conversions and special functions", "issue slots"),
         order=100,
         effect=Effect.assumed(1.0, 1.05),
         risk="lossy",

@@ -24,6 +24,7 @@ class FlushToZero(Entry):
         when="exp2, quotients and roots of whole tiles in float32",
         when_not="other dtypes, whose operations do not take the argument; results that matter below 1.2e-38",
         priority={"memory": 7, "balanced": 7, "compute": 9},
+        eases=("conversions and special functions", "issue slots"),
         order=110,
         effect=Effect.assumed(1.0, 1.03),
         risk="lossy",

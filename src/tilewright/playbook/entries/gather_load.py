@@ -35,6 +35,7 @@ class GatherLoad(Entry):
         when="each element is read or written once: elementwise kernels, inversions by scatter",
         when_not="tiles that feed a product of matrices, or are read again by other blocks",
         priority={"memory": 5, "balanced": 6},
+        eases=("access path", "residency"),
         order=20,
         effect=Effect.assumed(0.8, 1.4, kept=1, of=4),
         together=HINTS_OF_TILES,

@@ -30,6 +30,7 @@ class Hoisting(Entry):
         when_not="the statement is directly in the loop's body: cuda-tile moves it itself; branches that are rarely "
         "taken; tiles for which no registers are left",
         priority={"memory": 8, "balanced": 5, "compute": 6},
+        eases=("dependent loads", "issue slots", "traffic"),
         order=200,
         effect=Effect.assumed(1.0, 1.1),
     )

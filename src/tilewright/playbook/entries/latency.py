@@ -29,6 +29,7 @@ class LatencyHints(Entry):
         when="loads in the innermost loop have no hint, or one chosen for another GPU",
         when_not="a kernel without a loop has nothing to start ahead",
         priority={"memory": 6, "balanced": 6, "compute": 6},
+        eases=("bytes in flight", "residency", "tile size"),
         order=70,
         effect=Effect.assumed(1.00, 1.05, kept=2, of=8),
     )

@@ -25,6 +25,7 @@ class OccupancyHint(OneHint):
         when="without the hint one CTA takes most of an SM, so that nothing runs while it waits",
         when_not="several CTAs fit already, or the bound on registers makes the code spill",
         priority={"memory": 2, "balanced": 1, "compute": 3},
+        eases=("residency", "bytes in flight", "last wave", "spills", "tile size"),
         order=160,
         language=ANY_LANGUAGE,
         effect=Effect.assumed(1.02, 1.60, kept=3, of=12),

@@ -27,6 +27,7 @@ class Padding(Entry):
         when="before sm_90 with ragged tiles; or all promised extents are multiples of the tiles",
         when_not="shapes that the task promises and that end within a tile",
         priority={"memory": 8, "balanced": 8, "compute": 9},
+        eases=("issue slots", "access path"),
         order=220,
         effect=Effect.assumed(1.0, 1.03),
     )

@@ -30,6 +30,7 @@ class Persistent(Entry):
         when="more than two items an SM, each of them short",
         when_not="few or long items; blocks of unequal length, which the hardware's own scheduler balances better",
         priority={"memory": 2, "balanced": 2, "compute": 5},
+        eases=("last wave", "bytes in flight", "residency", "traffic"),
         order=30,
         effect=Effect.assumed(1.0, 1.5, kept=2, of=11),
         together=("rows_per_tile", *HINTS_OF_TILES),

@@ -21,6 +21,7 @@ class PtxRoute(OtherRoute):
         when="a kernel that was taken to Tile IR, and changed since",
         when_not="the kernel was not changed since the routes were compared",
         priority={"memory": 4, "balanced": 2, "compute": 2},
+        eases=("tensor path", "access path"),
         order=262,
         language=LANGUAGE,
         tries=4,

@@ -43,6 +43,7 @@ class RowsPerTile(Entry):
         when="rows, or the loops over one row, are short; rows do not depend on one another",
         when_not="rows so long that one fills the registers of a block",
         priority={"memory": 3, "balanced": 3},
+        eases=("bytes in flight", "issue slots"),
         order=190,
         effect=Effect.assumed(0.9, 1.5, kept=0, of=5),
         together=HINTS_OF_TILES,

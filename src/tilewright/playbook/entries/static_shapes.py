@@ -32,6 +32,7 @@ class StaticShapes(Entry):
         when="loops or bounds depend on an extent that a model fixes: bounds checks and remainders fall away",
         when_not="the extent changes from launch to launch: each new extent costs a compilation",
         priority={"memory": 7, "balanced": 7, "compute": 8},
+        eases=("access path", "issue slots"),
         order=230,
         effect=Effect.assumed(0.98, 1.15, kept=1, of=2),
     )

@@ -52,6 +52,7 @@ class BlockSwizzle(Entry):
         when="a product whose blocks share rows and columns of their inputs, with more tiles than SMs",
         when_not="no two blocks load the same tiles, or everything fits into the L2",
         priority={"compute": 4, "balanced": 4, "memory": 8},
+        eases=("traffic", "tile size"),
         order=130,
         effect=Effect.assumed(1.0, 1.15, kept=1, of=4),
     )

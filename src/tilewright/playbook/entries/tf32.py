@@ -176,6 +176,7 @@ ENTRY = Tf32(
         when="float32 tiles reach ct.mma or @ and the task declares tf32 or coarser arithmetic",
         when_not=WHEN_NOT,
         priority={"compute": 1, "balanced": 1, "memory": 9},
+        eases=("tensor path",),
         order=50,
         effect=EFFECT,
     ),

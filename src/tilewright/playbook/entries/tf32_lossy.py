@@ -13,6 +13,7 @@ ENTRY = Tf32(
         when="float32 tiles reach ct.mma or @, and the user allows changes that round differently",
         when_not=f"{WHEN_NOT}; results that need more than ten bits of mantissa",
         priority={"compute": 2, "balanced": 2, "memory": 10},
+        eases=("tensor path",),
         order=60,
         effect=EFFECT,
         risk="lossy",

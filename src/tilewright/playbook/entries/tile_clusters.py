@@ -22,6 +22,7 @@ class TileClusters(Combined):
         priority={"balanced": 5, "compute": 3},
         order=37,
         effect=Effect.assumed(0.9, 1.5),
+        eases=("access path", "bytes in flight", "tile size", "traffic"),
         together=("occupancy", "latency"),
     )
 

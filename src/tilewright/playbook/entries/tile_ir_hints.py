@@ -27,6 +27,7 @@ class TileIrHints(Entry):
         when="the kernel was taken to Tile IR and its hints were not tuned since",
         when_not="the kernel is compiled by Triton's own compiler, which has other options",
         priority={"memory": 3, "balanced": 3, "compute": 3},
+        eases=("residency", "tile size"),
         order=265,
         language=LANGUAGE,
         effect=Effect.assumed(1.02, 1.40),

@@ -22,6 +22,7 @@ class TileIrRoute(OtherRoute):
         when="products of matrices whose blocks are loaded by descriptors",
         when_not="blocks are loaded through pointers: `descriptors` tries both changes together",
         priority={"memory": 4, "balanced": 2, "compute": 2},
+        eases=("tensor path", "access path"),
         order=260,
         language=LANGUAGE,
         tries=4,

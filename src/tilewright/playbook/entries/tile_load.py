@@ -35,6 +35,7 @@ class TileLoad(Entry):
         when="the indices are a range that begins at a multiple of its length, a ragged segment, or a page",
         when_not="real gathers; kernels that stream each element once may become slower: both versions are raced",
         priority={"memory": 1, "balanced": 1, "compute": 2},
+        eases=("access path", "bytes in flight"),
         order=10,
         effect=Effect.assumed(1.0, 2.5, kept=1, of=20),
         together=HINTS_OF_TILES,

@@ -28,6 +28,7 @@ class TileSizes(Entry):
         when="tiles are far from what registers and shared memory hold, or waste the last tile of a dimension",
         when_not="the size is fixed by the problem, such as a head's dimension or a whole row",
         priority={"memory": 5, "balanced": 4, "compute": 2},
+        eases=("too few blocks", "last wave", "bytes in flight", "residency", "tile size", "spills"),
         order=90,
         language=ANY_LANGUAGE,
         effect=Effect.assumed(1.05, 1.50, kept=1, of=30),

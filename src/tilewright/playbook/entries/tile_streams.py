@@ -24,6 +24,7 @@ class TileStreams(Combined):
         priority={"memory": 1, "balanced": 3, "compute": 6},
         order=35,
         effect=Effect(1.0, 1.4, "a norm of rows 88.7 → 75.9 µs, tile access alone 110 µs, H200", "2026-11-22"),
+        eases=("access path", "bytes in flight", "last wave", "residency", "traffic"),
         together=("rows_per_tile", *HINTS_OF_TILES),
     )
 

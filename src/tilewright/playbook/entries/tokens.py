@@ -61,6 +61,7 @@ class Tokens(Entry):
         when_not="chains that depend on the data, or on shapes beyond the workloads; stores by scatter, and at indices "
         "computed by division: no change of the source removes these waits",
         priority={"memory": 9, "balanced": 9, "compute": 10},
+        eases=("dependent loads", "bytes in flight"),
         order=140,
         effect=Effect.assumed(1.0, 1.1, kept=0, of=2),
     )

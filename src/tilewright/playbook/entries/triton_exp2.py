@@ -30,6 +30,7 @@ class TritonExp2(Entry):
         when="exponentials of whole tiles: softmax, attention, sigmoid",
         when_not="a few exponentials of a reduced tile, or a kernel that waits for memory",
         priority={"compute": 8, "balanced": 6, "memory": 7},
+        eases=("conversions and special functions", "issue slots"),
         order=270,
         language=LANGUAGE,
         effect=Effect.assumed(1.0, 1.05),

@@ -34,6 +34,7 @@ class TritonPersistent(Entry):
         when="more than two items an SM, most of all products on the Tile IR route",
         when_not="few or long items; blocks of unequal length, which the hardware's own scheduler balances better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
+        eases=("last wave", "traffic"),
         order=255,
         language=LANGUAGE,
         effect=Effect(1.0, 1.5, "matmul 4096³ bfloat16 on Tile IR, 128 × 128: 200.9 → 189.2 µs, H200", "2026-11-24"),

@@ -32,6 +32,7 @@ class TuneSpace(Entry):
         when="the shipped tiles or hints were chosen for another GPU, or not at all",
         when_not="the space was tuned on this GPU for these workloads: nothing is predicted better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
+        eases=("too few blocks", "last wave", "bytes in flight", "residency", "tile size", "spills"),
         order=40,
         language=ANY_LANGUAGE,
         effect=Effect.assumed(1.10, 1.50, kept=6, of=15),

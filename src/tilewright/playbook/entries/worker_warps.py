@@ -24,6 +24,7 @@ class WorkerWarps(OneHint):
         when="large tiles spill or take all registers of a thread",
         when_not="registers are no limit: by default the compiler takes 4",
         priority={"memory": 4, "balanced": 3, "compute": 3},
+        eases=("residency", "issue slots", "bytes in flight", "spills", "tile size"),
         order=170,
         language=ANY_LANGUAGE,
         effect=Effect.assumed(1.0, 1.70, kept=0, of=15),

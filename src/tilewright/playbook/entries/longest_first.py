@@ -1,0 +1,79 @@
+"""Lets the blocks with the longest loops start first, where a causal kernel starts them last.
+
+The hardware starts blocks in the order of their ids. If a loop of the kernel runs longer for larger ids, the longest
+blocks start last, and most SMs wait for them. The change counts the ids from the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from tilewright.playbook.analyses import task_code
+from tilewright.playbook.analyses.block_loop import block_ids, is_persistent
+from tilewright.playbook.analyses.dataflow import dependent, names_read, pairs_of, range_of, target_names
+from tilewright.playbook.analyses.expressions import fitting
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
+from tilewright.records import Value
+from tilewright.source.syntax import Function, Source
+
+REVERSED = "longest first"
+
+
+class LongestFirst(Entry):
+    about = EntryDescription(
+        id="longest_first",
+        name="longest blocks first",
+        what="block ids counted from the end, so that the blocks with the longest loops start first",
+        when="the end of a loop grows with the block's id, as in causal attention; there are several waves of blocks",
+        when_not="blocks of equal length; persistent kernels; neighbouring blocks that share data in the L2",
+        priority={"memory": 6, "balanced": 4, "compute": 4},
+        eases=("last wave",),
+        order=135,
+        effect=Effect.assumed(1.0, 1.2),
+    )
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        kernel = task_code.own_kernel(facts, source)
+        if not kernel or is_persistent(source, kernel):
+            return []
+        calls = unless_refused(lambda: list(_growing(source, source.kernels[kernel])))
+        return [Site.at(source, call, f"a loop that grows with the block id of axis {axis}", (REVERSED,))
+                for call, axis in calls or ()]  # fmt: skip
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        calls = dict(_growing(source, site.function(source))) if value == REVERSED else {}
+        call = site.node(source, calls, "no loop grows with the block id that is read here")
+        blocks = source.spelled("num_blocks")
+        if not blocks:
+            raise NotApplicable(f"{source.name} does not import num_blocks of cuda.tile")
+        text = f"{blocks}({calls[call]}) - 1 - {source.code(call)}"
+        return source.replaced({call: fitting(source, call, text)})
+
+
+def _growing(source: Source, function: Function) -> Iterator[tuple[cst.Call, int]]:
+    """Yields the block ids, with their axes, on which the end of a loop depends, but not its start."""
+    loops = [bounds for loop in source.every(cst.For, function) if (bounds := range_of(loop))]
+    for call, axis in block_ids(source, function.name.value).items():
+        line = next((above for above in source.parents(call) if isinstance(above, cst.SimpleStatementLine)), None)
+        if line is None or source.calls("num_blocks", inside=line):
+            continue
+        names = dependent(source, function, _assigned_from(source, line, call))
+        ends = [bounds[0] if len(bounds) == 1 else bounds[1] for bounds in loops]
+        starts = [bounds[0] for bounds in loops if len(bounds) > 1]
+        if any(names & names_read(end) for end in ends) and not any(names & names_read(start) for start in starts):
+            yield call, axis
+
+
+def _assigned_from(source: Source, line: cst.SimpleStatementLine, call: cst.Call) -> set[str]:
+    """Returns the names that a statement assigns from ``call``: only ``row`` for ``bid(0)`` in
+    ``row, head = bid(0), bid(1)``."""
+    for assign in line.body:
+        for target, value in pairs_of(assign) if isinstance(assign, cst.Assign) else ():
+            if value is not None and call in source.every(cst.Call, value):
+                return set(target_names(target))
+    return set()
+
+
+ENTRY = LongestFirst()

@@ -1,0 +1,89 @@
+"""A row that is read in chunks, and more than once, becomes one tile that is read once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from tests.playbook.kit import verdict
+from tests.playbook.plain import SCALE_ROWS, applied
+from tests.playbook.row_loops import LEAVES, LONG, ONCE, TWICE
+
+from tilewright.inspect.work import count
+from tilewright.playbook.analyses.repeated import without_repeated
+from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.entries.one_pass import ENTRY, WHOLE_ROW
+from tilewright.source.syntax import Source
+from tilewright.testing.entries import H200, EntryContract, loaded
+
+
+class TestOnePass(EntryContract):
+    entry = ENTRY
+    examples: ClassVar = {"two loops": TWICE}
+    elsewhere: ClassVar = {
+        "no loop": SCALE_ROWS,
+        "rows that do not fit": LONG,
+        "each element once": ONCE,
+        "a loop that ends early": LEAVES,
+    }
+
+
+def test_the_row_is_loaded_once_and_the_result_is_right(tmp_path: Path) -> None:
+    new = applied(ENTRY, TWICE, tmp_path, WHOLE_ROW)
+    kernel = new[new.index("    row = ct.bid(0)") : new.index("def reference")].rstrip()
+    assert kernel == '''
+    row = ct.bid(0)
+    total = ct.zeros((1, TILE_N), ct.float32)
+    # the mean
+    # in chunks
+    step = 0
+    values = ct.load(x, (row, step), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO)
+    total = total + values
+    mean = ct.sum(total) / COLUMNS
+    n = 0
+    again = values
+    scale = ct.load(weight, (n,), (TILE_N,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(y, (row, n), (again - mean) * scale)
+'''.strip("\n").rstrip()  # fmt: skip
+    assert "(x, weight, y, max(config.TILE_N, 1 << (N - 1).bit_length()), N)" in new
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_less_is_read(tmp_path: Path) -> None:
+    before, after = loaded(TWICE, tmp_path), loaded(applied(ENTRY, TWICE, tmp_path, WHOLE_ROW), tmp_path)
+    moved = [count(task, task.workload("rows"), H200).moved for task in (before, after)]
+    read = 4 * 2048 * 500
+    assert moved == [pytest.approx(4 * read, rel=0.05), pytest.approx(3 * read, rel=0.05)]
+
+
+def test_a_launch_that_uses_the_chunk_elsewhere_is_refused(tmp_path: Path) -> None:
+    text = TWICE.replace("(M,), (x", "(M + 0 * config.TILE_N,), (x")
+    site = ENTRY.sites(Source("task.py", TWICE), TestOnePass._facts(TWICE))[0]
+    with pytest.raises(NotApplicable, match="uses config.TILE_N for more than the size of a chunk"):
+        ENTRY.apply(Source("task.py", text), replace(site), WHOLE_ROW)
+
+
+REPEATED = """
+import cuda.tile as ct
+
+
+@ct.kernel
+def kernel(x, y, i):
+    a = ct.load(x, (i,), (8,))
+    b = ct.load(x, (i,), (8,))
+    i = i + 1
+    c = ct.load(x, (i,), (8,))
+    d = ct.load(y, (i,), (8,))
+    e = ct.load(y, (i,), (8,))
+    a = a + 1
+    f = ct.load(x, (i,), (8,))
+    ct.store(y, (i,), a + b + c + d + e + f)
+"""
+
+
+def test_a_load_is_repeated_only_if_nothing_changed_in_between() -> None:
+    new, removed = without_repeated(Source("task.py", REPEATED), "kernel")
+    assert removed == 2 and "    b = a\n" in new.text and "    f = c\n" in new.text
+    assert "c = ct.load(x" in new.text and "e = ct.load(y" in new.text
