@@ -215,3 +215,11 @@ for n in range(ct.cdiv(x.shape[1], TILE)):
     assert "x.slice(1, 3, x.shape[1]), (row, n), (1, TILE), " in text
     said = verdict(loaded(text, tmp_path))
     assert said.verdict.startswith("correct"), said.reason
+
+
+def test_a_gather_without_bound_checks_gets_no_padding(tmp_path: Path) -> None:
+    """The compiler refuses a tile load with a padding but without a bounds check."""
+    text = copy(ROW.replace("ct.gather(x, (row, columns))", "ct.gather(x, (row, columns), check_bounds=False)"))
+    new = every(text)
+    assert "ct.load(x, (row, n), (1, TILE), check_bounds=False)" in new
+    assert codes_of(loaded(new, tmp_path))

@@ -96,7 +96,9 @@ def converted(source: Source, call: cst.Call) -> Converted:
     array, sizes, index, result = _place(source, call, shapes)
     reshape = ""
     if name == "gather":
-        function, last = source.spelled("load"), [tuple_text(sizes), f"padding_mode={_padding(source, call)}"]
+        function, last = source.spelled("load"), [tuple_text(sizes)]
+        if not _is_unchecked(call):
+            last.append(f"padding_mode={_padding(source, call)}")
         if sizes != result:
             reshape = f".reshape({tuple_text(result)})"
     else:
@@ -168,6 +170,13 @@ def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes
                 raise NotApplicable("the mask limits an index twice")
             stops[axis] = stop
     return stops
+
+
+def _is_unchecked(call: cst.Call) -> bool:
+    """Returns whether a gather reads only elements of the array, and so needs no padding. The compiler (13.4, sm_90)
+    refuses a tile load with a padding and without a bounds check."""
+    checks = argument(call, "check_bounds", None)
+    return checks is not None and dotted(checks) == "False" and argument(call, "mask") is None
 
 
 def _padding(source: Source, call: cst.Call) -> str:
