@@ -48,8 +48,18 @@ def file(tmp_path: Path) -> Path:
 
 def test_what_the_kernel_names_and_what_that_names(file: Path) -> None:
     text = source_of_needed(file, "kernel")
-    for part in ("import annotations", "import cuda.tile as ct", "SIZE = 2", "EXTRA = 3", "def helper", "@ct.kernel"):
+    assert "__future__" not in text, "such an import must begin a file"
+    for part in ("import cuda.tile as ct", "SIZE = 2", "EXTRA = 3", "def helper", "@ct.kernel"):
         assert part in text
+    compile(text, "copy", "exec")
+
+
+def test_a_function_inside_another_stands_after_the_variables_that_it_uses(file: Path) -> None:
+    inner = "def make(n):\n    @ct.kernel\n    def inner(x):\n        return helper(x) * n\n    return inner\n\n\n"
+    file.write_text(PROGRAM.replace("kernel(1)\n", inner))
+    text = source_of_needed(file, "make.<locals>.inner", {"n": "n = 5"})
+    assert text.index("def helper") < text.index("n = 5") < text.index("@ct.kernel\ndef inner")
+    assert "def make" not in text and "def kernel" not in text
     compile(text, "copy", "exec")
 
 

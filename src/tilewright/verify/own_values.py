@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +34,9 @@ float32.
 WHOLE_FLOP, WHOLE_ELEMENTS = tolerance.REFERENCE_FLOP / 4, 1 << 22
 """Limits of the reference for all elements of a block, which is evaluated once."""
 LEFT = 16  # of the elements that no block stores, this many at both ends are compared
+MOST_ELEMENTS = 1 << 24
+"""The most elements of an output of the reference, where slices cannot reduce them. The reference of a captured kernel
+is interpreted, which takes about 300 bytes for each."""
 PART_FLOP, PART_ELEMENTS = tolerance.REFERENCE_FLOP / 8, tolerance.REFERENCE_ELEMENTS / 4
 """Limits of the reference for one block: FLOP, and elements of a tensor."""
 
@@ -205,6 +209,10 @@ class OwnValues:
                 return Slice(indices)
             name = max(indices, key=lambda one: len(indices[one]), default="")
             if not name or len(indices[name]) < 2:  # the rest cannot be reduced further
+                arrays = self.task.arrays(reduced)
+                elements = max(math.prod(arrays[output].shape) for output in self.task.outputs)
+                if elements > MOST_ELEMENTS:
+                    raise Unverified(f"an output has {elements} elements and cannot be cut into slices")
                 seconds = self.task.work(reduced) / REFERENCE_RATE * self.most_blocks
                 refuse_long(seconds, self.seconds, "the reference of some of the blocks")
                 return Slice(indices)
