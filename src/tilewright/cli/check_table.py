@@ -73,15 +73,9 @@ def _cells(rows: Sequence[Result], labels: Mapping[Configuration, str]) -> tuple
     if error:
         numbers = [f"{number:.2g}" for number in (error.error.worst, error.allowed.worst, error.trusted)]
     verdict = Text(worst.verdict, style=STYLES[worst.verdict])
-    label = [Text(labels[worst.configuration])] if labels else []
-    return [
-        *label,
-        Text(dims),
-        Text(case.data),
-        Text(memory or "row-major"),
-        verdict,
-        *map(Text, numbers),
-    ], worst.reason
+    label = [labels[worst.configuration]] if labels else []
+    texts = [Text(each) for each in (*label, dims, case.data, memory or "row-major")]
+    return [*texts, verdict, *map(Text, numbers)], worst.reason
 
 
 def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: bool) -> list[Text]:
