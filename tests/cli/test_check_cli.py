@@ -56,6 +56,14 @@ FILE = """
     wrong_backward = backward("wrong_backward", every_other, 2)
     learns = make("learns", scale, backward=right_backward)
     mislearns = make("mislearns", scale, backward=wrong_backward)
+    space = tw.Space(constants={"TILE": (64, 128)}, shipped={"TILE": 64})
+    both = tw.Task(
+        name="both", reference=lambda x: 2 * x, flops=lambda N: N, tensors=right.tensors, workloads=right.workloads,
+        implementations={
+            "whole": tw.Implementation(launch=launch_of(scale), space=space),
+            "half": tw.Implementation(launch=launch_of(every_other), space=space),
+        },
+    )
     misstates = make("misstates", scale, backward=backward("misstated", scale, 3))
 """
 
@@ -93,6 +101,14 @@ def test_a_wrong_kernel_and_the_command_that_shows_it_again(file: str, capsys: p
     words = shlex.split(line.removeprefix("reproduce: "))
     assert words[:2] == ["tilewright", "check"]
     assert cli.main(words[1:]) == 1
+
+
+def test_a_wrong_implementation_is_named(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, f"{file}:both", "--quick")
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 1 and any(row[:1] == ["half"] and "incorrect" in row for row in rows)
+    assert not any(row[:1] == ["whole"] and "incorrect" in row for row in rows)
+    assert "--config implementation=half,TILE=64" in out and "reproduce: " in out
 
 
 def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,6 +58,11 @@ def test_a_signal_is_the_programs() -> None:
     assert shown.returncode == -signal.SIGTERM
 
 
+def test_an_unknown_mode_is_refused_before_the_program_starts() -> None:
+    shown = run("--", sys.executable, "-c", "print('started')", TILEWRIGHT_TUNING="late")
+    assert shown.stdout == "" and "TILEWRIGHT_TUNING=late is no mode; known: now |" in shown.stderr
+
+
 def test_no_such_program() -> None:
     shown = run("--", "/no/such/program")
     assert (shown.stderr, shown.returncode) == ("error: no such program: /no/such/program\n", 127)

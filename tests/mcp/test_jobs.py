@@ -98,6 +98,11 @@ def test_a_killed_job_is_lost_and_says_what_to_do(jobs: Jobs) -> None:
     assert job.state == "lost" and "job_start starts it again" in job.next
 
 
+def test_another_folder_is_no_job(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="has no request.json, so it is not the folder of a job"):
+        work(tmp_path)
+
+
 def test_a_job_that_ignores_its_end_is_killed(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deaf.py").write_text(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

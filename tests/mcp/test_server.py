@@ -148,6 +148,8 @@ def test_wrong_calls_are_one_line_with_the_choices(tmp_path: Path) -> None:
     assert "no argument 'workload'; known: task, workloads" in refused("tune", task="a.py", workload=["a"])
     assert "unknown tool 'tun'" in refused("tun") and "did you mean 'tune'?" in refused("tun")
     assert refused("tune", task="a.py", top="many").startswith("tune: top: Input should be a valid integer")
+    assert refused("tune", task="a.py", workloads="odd") == "tune: workloads: give a list of texts, not one text"
+    assert refused("tune") == "tune: task: is missing"
     assert refused("check", task=str(tmp_path / "no.py")).startswith(f"no such file: {tmp_path / 'no.py'}")
     assert "give traces, or a command" in refused("profile")
     assert "[5, 2] is not" in refused("profile", command=["python", "a.py"], steps=[5, 2])

@@ -74,6 +74,10 @@ def test_bad_input_names_the_choices() -> None:
         UNION.parse("implementation=frist,TILE=16")
     with pytest.raises(UnknownChoice, match="unknown knob 'occupancy'"):
         UNION.parse("occupancy=2")
+    with pytest.raises(SpaceError, match="'implementation' is given twice in"):
+        UNION.parse("implementation=first,implementation=second")
+    with pytest.raises(SpaceError, match="'implementation' is not of the form knob=value"):
+        UNION.parse("implementation")
     with pytest.raises(SpaceError, match="implementation 'x' has a knob 'implementation'; rename it"):
         SpaceUnion({"x": Space(constants={"implementation": (1, 2)}, shipped={"implementation": 1})})
 

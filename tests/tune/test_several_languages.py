@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,20 @@ def test_one_implementation_has_one_language(task: Task) -> None:
         TaskError, match="mixes languages: implementation=mixed,WHICH=0 .*'cutile'.*fix: write one impl"
     ):
         languages_of(other, other.selected("odd"), BOARD)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (lambda each: [each], "implementations of task .* is a list; pass a dict: name"),
+        (lambda each: {1: each}, "has an implementation called 1; use letters, digits"),
+        (lambda each: {"a,b=c": each}, "has an implementation called 'a,b=c'; use letters, digits"),
+        (lambda each: {"a": each.launch}, "implementation 'a' of task .* is a function; pass tilewright.Impl"),
+    ],
+)
+def test_wrong_implementations_are_refused(task: Task, given: Callable[[Implementation], Any], why: str) -> None:
+    with pytest.raises(TaskError, match=why):
+        replace(task, implementations=given(task.implementations["cutile"]))
 
 
 def test_a_missing_language_fails_only_its_implementation(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def check(
         only, seed = _case(task, workload, case, seed, quick)
         configurations, architecture = task.space.chosen(config), shared.one_architecture(arch, "check")
         refuse_broken_task(
-            task, board_here(name, architecture), task.selected(workload), configurations or [task.space.shipped]
+            task, board_here(name, architecture), task.selected(workload), configurations or task.space.every_shipped
         )
         verdicts = checked(
             task, engine=name, arch=architecture, configurations=configurations,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first_lines, not_shown
+from tilewright.records import Configuration
+from tilewright.space.union import implementation_of
 from tilewright.verify.examining import Result
 from tilewright.verify.verdict import Verdict, command
 
@@ -25,11 +27,12 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
     numbers = (
         Column(name, right=True, spare=spare) for name, spare in (("worst\nerror", 0), ("allowed", 1), ("trusted", 2))
     )
-    table = TerminalTable("dimensions", "data", "memory", "verdict", *numbers)
+    labels = _labels(verdict)
+    table = TerminalTable(*([labels[0]] if labels else []), "dimensions", "data", "memory", "verdict", *numbers)
     grouped = _grouped(verdict.results)
     shown = [rows for at, rows in enumerate(grouped) if show_all or at < ROWS or len(rows) > 1]
     for rows in shown:
-        table.add(*_cells(rows))
+        table.add(*_cells(rows, labels[1] if labels else {}))
     hidden = [(rows[0].verdict, rows[0].reason) for rows in grouped if rows not in shown]
     return Group(table, *not_shown(hidden, "cases"), *_conclusion(verdict, where, options, show_all), Text())
 
@@ -48,7 +51,17 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
     return rows
 
 
-def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
+def _labels(verdict: Verdict) -> tuple[str, dict[Configuration, str]] | None:
+    """Returns the name of a column that tells the configurations apart, and their texts; None for one configuration."""
+    if len(verdict.configurations) < 2:
+        return None
+    names = {each: implementation_of(each) for each in verdict.configurations}
+    if all(names.values()) and len(set(names.values())) == len(names):
+        return "implementation", names
+    return "configuration", {each: str(each) for each in verdict.configurations}
+
+
+def _cells(rows: Sequence[Result], labels: Mapping[Configuration, str]) -> tuple[list[Text], str]:
     """Returns the cells and the reason of one row. Both come from the result with the largest error."""
     worst = max(rows, key=lambda result: result.error.share if result.error else 0.0)
     case, error = worst.case, worst.error
@@ -60,7 +73,9 @@ def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
     if error:
         numbers = [f"{number:.2g}" for number in (error.error.worst, error.allowed.worst, error.trusted)]
     verdict = Text(worst.verdict, style=STYLES[worst.verdict])
-    return [Text(dims), Text(case.data), Text(memory or "row-major"), verdict, *map(Text, numbers)], worst.reason
+    label = [labels[worst.configuration]] if labels else []
+    texts = [Text(each) for each in (*label, dims, case.data, memory or "row-major")]
+    return [*texts, verdict, *map(Text, numbers)], worst.reason
 
 
 def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: bool) -> list[Text]:

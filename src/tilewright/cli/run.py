@@ -42,6 +42,7 @@ def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: S
     """
     check_named(command)
     changes = environment(os.environ, widen=widen, mode=mode)
+    check_modes({**os.environ, **changes})
     if as_json:
         print_json({"command": command, "environment": changes})
         return
@@ -55,6 +56,13 @@ def check_named(command: Sequence[str]) -> None:
     """Raises RequestError if the program's name is empty, for example ``"$PYTHON"`` with that variable not set."""
     if not command[0]:
         raise RequestError("the name of the program is empty; was a variable for it not set?")
+
+
+def check_modes(environment: Mapping[str, str]) -> None:
+    """Raises RequestError if a variable of the mode has a value that is not known. Else the program would, later."""
+    from tilewright.runtime.modes import SWITCHES, VARIABLE, Mode, from_values
+
+    from_values(tuple(map(environment.get, (VARIABLE, *SWITCHES))), Mode.NOW)
 
 
 def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | None = None) -> dict[str, str]:

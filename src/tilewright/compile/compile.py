@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -141,8 +142,10 @@ def languages_of(task: Task, workloads: Sequence[Workload], board: Board) -> tup
             if problem := _mixed(launched[0], language, launched[1]):
                 raise TaskError(f"task '{task.name}': {problem}")
             first.setdefault((implementation_of(config), language.name), config)
-    if len(first) > len({implementation for implementation, _ in first}):
-        each = ", ".join(f"{config} launches a kernel of '{name}'" for (_, name), config in first.items())
+    many = Counter(implementation for implementation, _ in first)
+    if mixed := [name for name, languages in many.items() if languages > 1]:
+        kernels = ((config, language) for (name, language), config in first.items() if name == mixed[0])
+        each = ", ".join(f"{config} launches a kernel of '{language}'" for config, language in kernels)
         raise TaskError(f"task '{task.name}' mixes languages: {each}; fix: write one implementation for each language "
                         "(implementations=)")  # fmt: skip
     return tuple(dict.fromkeys(name for _, name in first))
@@ -154,16 +157,23 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
     Raises TaskError if the task has several implementations, or mixes languages.
     """
     if task.implementations:
-        raise TaskError(f"task '{task.name}' has {len(task.implementations)} implementations, and only the kernel of "
-                        "one can be changed; fix: write a task with one of them (launch= and space=)")  # fmt: skip
+        raise TaskError(f"task '{task.name}' has {len(task.implementations)} implementations, but only one kernel "
+                        "can be optimized; fix: write a task with one of them (launch= and space=)")  # fmt: skip
     return next(iter(languages_of(task, workloads, board)), "")
 
 
-def refuse_broken(task: Task, units: Iterable[Unit]) -> None:
-    """Raises TaskError if the launch function or the front end fails for every unit: the task itself is wrong.
+def refuse_broken_task(
+    task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
+) -> None:
+    """Raises TaskError if the launch function or the front end fails for every configuration: the task itself is wrong.
 
-    Of many units, only the first are tried.
+    configurations: by default all configurations of the space. Of many, only the first are tried.
     """
+    units = (
+        Unit(workload, configuration, board)
+        for workload in workloads
+        for configuration in configurations or task.space.each(board.sm, workload.dims)
+    )
     failures = []
     for unit in islice(units, TRIED):
         lowered = lower(task, unit)
@@ -173,21 +183,6 @@ def refuse_broken(task: Task, units: Iterable[Unit]) -> None:
     if failures:
         what = "launch function fails for every" if failures[0].stage == "launch" else "kernel compiles for no"
         raise TaskError(f"{failures[0].reason} (task '{task.name}': the {what} configuration)")
-
-
-def refuse_broken_task(
-    task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
-) -> None:
-    """Raises TaskError if the launch function or the kernel fails for every configuration.
-
-    configurations: by default all configurations of the space.
-    """
-    units = (
-        Unit(workload, configuration, board)
-        for workload in workloads
-        for configuration in configurations or task.space.each(board.sm, workload.dims)
-    )
-    refuse_broken(task, units)
 
 
 def refuse_broken_tools(compiled: Sequence[Compiled]) -> None:

@@ -41,6 +41,7 @@ SHOWN = 8
 TERM_SECONDS, KILL_SECONDS = 10.0, 5.0
 """How long a cancelled job may take to end, and how long a killed one."""
 LOOK_SECONDS = 0.1
+"""The time between two looks at a job."""
 
 _NEXT: Mapping[JobState, str] = {
     "running": "job_wait waits for it; job_cancel ends it",

@@ -29,6 +29,8 @@ from tilewright.mcp.tools import add_tools
 LOOPBACK = "127.0.0.1"
 LOG_LINE = "%(levelname)s: %(message)s"
 """The form of messages on stderr. The SDK would draw tables."""
+SAID = {"sequence_str": "give a list of texts, not one text", "missing": "is missing"}
+"""Kind of a wrong argument → what an error says, where pydantic's text is unclear."""
 INSTRUCTIONS = """\
 Tilewright makes GPU tile kernels (cuTile, Triton) fast, and proves it: every change is verified against a float64 \
 reference and measured, then kept or reverted. Start with `route` if you have a question, with `inspect` or `check` if \
@@ -64,7 +66,7 @@ class Server(MCPServer[Any]):
 def _in_one_line(error: ToolError, tool: str) -> ToolError:
     cause = error.__cause__
     if isinstance(cause, ValidationError):
-        wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in cause.errors())
+        wrong = (f"{'.'.join(map(str, each['loc']))}: {SAID.get(each['type'], each['msg'])}" for each in cause.errors())
         return ToolError(f"{tool}: {'; '.join(wrong)}")
     if isinstance(cause, TilewrightError):
         return ToolError(" ".join(str(cause).split()))

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.mcp import answers
-from tilewright.mcp.jobs import LATEST, Jobs
+from tilewright.mcp.jobs import LATEST, LOOK_SECONDS, Jobs
 from tilewright.mcp.replies import (
     CasebookReply,
     DoctorReply,
@@ -38,7 +38,6 @@ from tilewright.task.loading import file_named
 
 WAIT_SECONDS = 45
 """The longest wait of a call. Some clients end a call after 60 s."""
-LOOK_SECONDS = 0.1
 
 Ctx = Context[Any, Any]
 

@@ -49,6 +49,8 @@ PROGRAM_STEPS = (10, 15)
 def work(folder: Path) -> None:
     """Does the job in ``folder``, and writes its outcome."""
     request = read(folder / "request.json")
+    if not request:
+        raise RequestError(f"{folder} has no request.json, so it is not the folder of a job; job_start starts a job")
     verb: Verb = request["verb"]
     shown = ProgressFile(folder / "progress.json")
     outcome: dict[str, Encodable]
@@ -124,7 +126,7 @@ def check(
     loaded, name = load(task), engine_name(engine)
     board = board_here(name, architecture(arch).name if arch else target_of(None, detect()).board.arch)
     configurations = loaded.space.chosen(config)
-    refuse_broken_task(loaded, board, loaded.selected(workloads or None), configurations or [loaded.space.shipped])
+    refuse_broken_task(loaded, board, loaded.selected(workloads or None), configurations or loaded.space.every_shipped)
     only = parse(case, loaded) if case else None
     drawn = only.seed if only else secrets.randbelow(1 << 16)
     verdicts = check(

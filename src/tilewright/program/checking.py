@@ -30,7 +30,7 @@ class CheckedChange:
                            run=self.observed, outputs=self.outputs, race=race)  # fmt: skip
 
 
-def checked(
+def checked_change(
     run: ProgramRun | ProgramFailed, change: AgentChange, before: ProgramRun, original: ProgramRun,
     noise: ProgramRun | None,
 ) -> CheckedChange:  # fmt: skip

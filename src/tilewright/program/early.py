@@ -24,6 +24,7 @@ from tilewright.tools.child import kill_all, workplace
 Meanwhile: TypeAlias = Callable[[], None]
 """What is done between the start of a program and its turn."""
 MEETS = re.compile(r"\b(init_process_group|MASTER_PORT)\b")
+"""Matches the source of a program whose processes meet at a port."""
 MANY = 4096
 """The most processes of a program that get a turn."""
 LOW = 0.15

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tilewright.program.copies import Startable
-from tilewright.program.early import memory
+from tilewright.program.early import Meanwhile, memory
 from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_program
 from tilewright.program.slices import Slicing, run_in_slices
 from tilewright.progress import Progress, silent
@@ -70,7 +70,7 @@ class ProgramRace:
 def race_programs(
     versions: Mapping[str, Sequence[Startable]], *, slicing: Slicing | None = None, rounds: int = 25,
     seconds: float = 600.0, steps: int = 20, seed: int = 0, progress: Progress = silent,
-    most: float = math.inf, meanwhile: Callable[[], None] | None = None,
+    most: float = math.inf, meanwhile: Meanwhile | None = None,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of the same
     length.
@@ -80,10 +80,8 @@ def race_programs(
     machine needs memory for all of them: see `pairs_at_once`. Otherwise each run is made alone. steps: the steps of a
     run that is made alone. rounds: the race ends after this many pairs of runs. seconds: it ends if the next pairs
     would pass this time, or `GRACE` times this time before the first look. most: it never begins pairs that would pass
-    this time. meanwhile: called while the first copies
-    start, if they run in slices; an exception in it ends the race.
+    this time. meanwhile: called while the first copies start, if they run in slices; an exception in it ends the race.
     """
-
     act, aside = meanwhile, 0.0  # the seconds that ``meanwhile`` took are no part of the time of a pair
 
     def each_alone(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:

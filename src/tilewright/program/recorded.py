@@ -7,11 +7,8 @@ import os
 from tilewright.program.copies import ProgramCopy
 from tilewright.program.early import Meanwhile, turn_after
 from tilewright.program.findings.record import RecordedRun
-from tilewright.program.run import PLAIN, ProgramFailed, started_program
+from tilewright.program.run import ENDLESS, PLAIN, ProgramFailed, started_program
 from tilewright.runtime.operations.recording import VARIABLE
-
-MOST_STEPS = 1_000_000
-"""The recording itself ends the program after enough steps."""
 
 
 def recorded_run(copy: ProgramCopy, seconds: float, meanwhile: Meanwhile | None = None) -> RecordedRun | ProgramFailed:
@@ -20,7 +17,7 @@ def recorded_run(copy: ProgramCopy, seconds: float, meanwhile: Meanwhile | None 
     seconds: the time limit of the run. The record of the process with the most operations is returned.
     meanwhile: called after the start, as in `run_program`.
     """
-    wanted = {**PLAIN, "steps": MOST_STEPS, "seconds": 0.9 * seconds}
+    wanted = {**PLAIN, "steps": ENDLESS, "seconds": 0.9 * seconds}
     variables = {VARIABLE: str(copy.root), "TORCHDYNAMO_DISABLE": "1"}
     with turn_after(meanwhile) as (turn, give_turn), started_program(copy, wanted, {**variables, **turn}) as started:
         give_turn()

@@ -31,6 +31,8 @@ RunStage: TypeAlias = Literal["imports", "start", "exit", "time limit", "race"]
 
 PLAIN: Mapping[str, Json] = MappingProxyType({"outputs": False, "nudged": False, "operations": "", "slice": 0})
 """The settings of `runtime.observing` with which a run records only the times of its steps."""
+ENDLESS = 1 << 60
+"""The most steps of a run that is ended by something else than the number of its steps."""
 
 
 @dataclass(frozen=True)

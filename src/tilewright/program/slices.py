@@ -12,14 +12,15 @@ import math
 import os
 import select
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tilewright.program.copies import Startable
-from tilewright.program.run import PLAIN, ProgramFailed, ProgramRun, StartedProgram, StepUnit, started_program
+from tilewright.program.early import Meanwhile
+from tilewright.program.run import ENDLESS, PLAIN, ProgramFailed, ProgramRun, StartedProgram, StepUnit, started_program
 from tilewright.records import Json
 from tilewright.runtime import slicing
 
@@ -53,7 +54,7 @@ def slicing_for(step_s: float, most_steps: float = math.inf) -> Slicing:
 
 
 def run_in_slices(
-    programs: Sequence[Startable], cut: Slicing, seconds: float = 300.0, meanwhile: Callable[[], None] | None = None
+    programs: Sequence[Startable], cut: Slicing, seconds: float = 300.0, meanwhile: Meanwhile | None = None
 ) -> tuple[ProgramRun, ...] | None:  # fmt: skip
     """Runs pairs of programs. Returns a run for each program, whose ``step_us`` are the mean times of its slices.
 
@@ -63,7 +64,7 @@ def run_in_slices(
 
     Returns None if a program fails, or has too few steps. Then run each program alone: that works, or shows the reason.
     """
-    wanted = {**PLAIN, "steps": 1 << 60, "seconds": math.inf, "slice": cut.steps}
+    wanted = {**PLAIN, "steps": ENDLESS, "seconds": math.inf, "slice": cut.steps}
     with ExitStack() as stack:
         all_turns = [stack.enter_context(_turns(program, wanted)) for program in programs]
         if meanwhile is not None:

@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,8 +23,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.ledger.agent_records import AgentChange, AgentMeasurement
 from tilewright.profile.figures import Profile
 from tilewright.program import deciding
-from tilewright.program.checking import CheckedChange, counted_for
-from tilewright.program.checking import checked as _checked
+from tilewright.program.checking import CheckedChange, checked_change, counted_for
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
 from tilewright.program.early import Meanwhile, enough_memory, may_start_early
@@ -115,13 +114,9 @@ class ProgramTrials:
         first = partial(run_nudged, run_plain)
         first = partial(self._record, incumbent, first) if record else first
         first = partial(self._trace, incumbent, first) if profile and detect() is not None else first
-        try:
-            with enough_memory():
-                first()
-        except _Disturbed:
-            pass
-        except TilewrightError:  # of the profiler; the profile is made again when it is asked for
-            pass
+        # an error of the profiler does not count: the profile is made again when it is asked for
+        with suppress(_Disturbed, TilewrightError), enough_memory():
+            first()
         if self._noise is not None and plain and isinstance(plain[-1], ProgramRun):
             return plain[-1]
         self._early = False
@@ -173,7 +168,7 @@ class ProgramTrials:
         changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
         wrong = wrong_import({path: changed[path] for path in map(Path, change.texts)}, incumbent, self._folders)
         if wrong:
-            return _checked(ProgramFailed("imports", wrong), change, before, self._original, self._noise).trial()
+            return checked_change(ProgramFailed("imports", wrong), change, before, self._original, self._noise).trial()
         race = partial(self._race, change.name, incumbent, changed, seconds=seconds, most=most)
         checked, raced = self._checked_while_a_race_starts(change, before, changed, race, most)
         if checked is None:
@@ -188,7 +183,7 @@ class ProgramTrials:
         return checked.trial(verdict, race_measured(raced, "race", change.name, change.id))
 
     def _check(self, change: AgentChange, before: ProgramRun, changed: Texts, most: float) -> CheckedChange:
-        return _checked(self._observed(changed, most=most), change, before, self._original, self._noise)
+        return checked_change(self._observed(changed, most=most), change, before, self._original, self._noise)
 
     def _checked_while_a_race_starts(
         self,

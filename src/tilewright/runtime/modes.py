@@ -65,6 +65,11 @@ def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
     return from_name(variable, VARIABLE) if variable and variable.strip() else default
 
 
+def takes_first() -> bool:
+    """Returns whether a variable in `SWITCHES` is on: the program then takes the first configuration of each list."""
+    return any(os.environ.get(name, "").strip().lower() in ON for name in SWITCHES)
+
+
 def fastest_view(environment: Mapping[str, str]) -> tuple[Container, tuple[Text, Text, Text]]:
     """Returns the mapping that looks up the variables of ``environment`` fastest, and the three names as its keys."""
     data = getattr(environment, "_data", None)

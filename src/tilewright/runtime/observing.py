@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 import threading
 import time
 from collections import Counter
@@ -25,9 +24,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypedDict, TypeVar
 
-from tilewright.runtime import copied
 from tilewright.runtime.observed_tensors import ObservedTensors, eps_of, nudge, tensors_in
-from tilewright.runtime.seeding import SEED
+from tilewright.runtime.process import leave, seed_torch, write_record
 from tilewright.runtime.slicing import Slices
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 from tilewright.runtime.turns import wait_for_turn
@@ -62,11 +60,7 @@ of two.
 
 def install() -> None:
     """Seeds torch, and observes this process by the settings in the environment variable."""
-    import torch
-
-    torch.manual_seed(SEED)
-    if os.environ.get(copied.VARIABLE):
-        copied.save_to_own_files(torch)
+    seed_torch()
     Observer(json.loads(os.environ[VARIABLE])).begin()
 
 
@@ -139,9 +133,7 @@ class Observer:
             "rank": int(os.environ.get("RANK", "0")), "eps": self.eps, "calls": self.calls,
             "tensors": self.tensors.rows, "operations": self.operations, "kernels": self.kernels, "memory": _memory(),
         }  # fmt: skip
-        unfinished = folder / f"part-{name}"
-        unfinished.write_text(json.dumps(record))
-        unfinished.replace(folder / f"{name}.json")
+        write_record(folder, name, record)
 
     # Steps ------------------------------------------------------------------------------------------
 
@@ -192,9 +184,7 @@ class Observer:
         late = time.monotonic() - self.began > self.settings["seconds"]
         if late or (self.steps >= self.settings["steps"] and (self.unit != "forward call" or not has_optimizer())):
             self.finish("seconds" if late else "steps")
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(0)
+            leave()
 
     # Calls of modules and of backward ---------------------------------------------------------------
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.runtime.process import leave
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 from tilewright.runtime.turns import wait_for_turn
 
@@ -80,7 +80,7 @@ class TraceRecorder:
             wait_for_turn()
             self.step += 1
             if self.step == self.end:
-                _leave()
+                leave()
 
     def finish(self) -> None:
         """Ends a running recording and writes its trace. Also writes the times of the later steps."""
@@ -106,7 +106,7 @@ class TraceRecorder:
 
     def _end(self) -> None:
         self.finish()
-        _leave()
+        leave()
 
     def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile
@@ -142,10 +142,3 @@ class TraceRecorder:
         unfinished = self.folder / f"part-{self.name}.{ending}"
         write(unfinished)
         unfinished.replace(self.folder / f"{self.name}.{ending}")
-
-
-def _leave() -> None:
-    """Ends this process at once, without the rest of its program."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)

@@ -271,10 +271,10 @@ class Space:
         given: a string as for `parse`, a mapping of knob to value, or a list of strings and mappings.
         """
         listed = () if given is None else (given,) if isinstance(given, (str, Mapping)) else given
-        return tuple(
-            self.parse(each) if isinstance(each, str) else self.shipped.replace(**self._point("config", each))
-            for each in listed
-        )
+        return tuple(self.parse(each) if isinstance(each, str) else self._completed(each) for each in listed)
+
+    def _completed(self, given: Mapping[str, Value]) -> Configuration:
+        return self.shipped.replace(**self._point("config", given))
 
     def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
         """Splits a configuration into constants for the kernel and hints for the compiler. Omits hints of None."""

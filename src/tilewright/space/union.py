@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, zip_longest
 
 from tilewright.errors import SpaceError, UnknownChoice
 from tilewright.records import Configuration, Value
-from tilewright.space.space import Choice, Space
+from tilewright.space.space import Space
 
 IMPLEMENTATION = "implementation"
 """The knob that names the implementation. It is the first knob of each configuration."""
@@ -69,14 +69,12 @@ class SpaceUnion(Space):
 
     def parse(self, text: str) -> Configuration:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        named = [part for part in parts if part.partition("=")[0].strip() == IMPLEMENTATION]
+        named = [part for part in parts if "=" in part and part.partition("=")[0].strip() == IMPLEMENTATION]
+        if len(named) > 1:
+            raise SpaceError(f"'{IMPLEMENTATION}' is given twice in '{text}'")
         name = named[0].partition("=")[2].strip() if named else self._first
         others = [part for part in parts if part not in named]
         return _marked(name, self.space_of(name).parse(",".join(others)))
-
-    def chosen(self, given: Choice | Sequence[Choice] | None) -> tuple[Configuration, ...]:
-        listed = () if given is None else (given,) if isinstance(given, (str, Mapping)) else given
-        return tuple(self.parse(each) if isinstance(each, str) else self._of_mapping(each) for each in listed)
 
     def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
         name, rest = split_off(config)
@@ -112,10 +110,10 @@ class SpaceUnion(Space):
         for turn in zip_longest(*found):
             yield from (_marked(name, each) for name, each in zip(self.spaces, turn, strict=True) if each is not None)
 
-    def _of_mapping(self, given: Mapping[str, Value]) -> Configuration:
-        name = given.get(IMPLEMENTATION, self._first)
-        others = {knob: value for knob, value in given.items() if knob != IMPLEMENTATION}
-        return _marked(str(name), self.space_of(name).chosen(others)[0])
+    def _completed(self, given: Mapping[str, Value]) -> Configuration:
+        name, rest = split_off(given)
+        name = name if IMPLEMENTATION in given else self._first
+        return _marked(name, self.space_of(name).chosen(rest)[0])
 
 
 def split_off(config: Mapping[str, Value]) -> tuple[str, Configuration]:

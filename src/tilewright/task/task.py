@@ -9,6 +9,7 @@ compiles on a machine without a GPU, and runs on larger, strided or hostile data
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,7 +158,13 @@ class Task(Declaration):
 
     def _join_implementations(self) -> None:
         """Sets ``launch`` and ``space`` to those of all implementations."""
+        if not isinstance(self.implementations, Mapping):
+            raise TaskError(f"implementations of task '{self.name}' is a {type(self.implementations).__name__}; pass a "
+                            "dict: name → tilewright.Implementation(launch=…, space=…)")  # fmt: skip
         for name, implementation in self.implementations.items():
+            if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+                raise TaskError(f"task '{self.name}' has an implementation called {name!r}; use letters, digits, '_', "
+                                "'-' and '.', because a configuration names it: implementation=NAME")  # fmt: skip
             if not isinstance(implementation, Implementation):
                 raise TaskError(f"implementation '{name}' of task '{self.name}' is a {type(implementation).__name__}; "
                                 "pass tilewright.Implementation(launch=…, space=…)")  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tilewright.ledger.codec import Encodable
 from tilewright.records import Configuration, Correctness
+from tilewright.space.union import IMPLEMENTATION
 from tilewright.verify.cases import shell_word
 from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.planning import Planned, Scope
@@ -121,7 +122,7 @@ def command(verdict: Verdict, where: str, options: Sequence[str] = ()) -> str | 
     if failed is None:
         return None
     words = ["tilewright", "check", where, "--case", str(failed.case), *options]
-    if failed.configuration != verdict.shipped:
+    if failed.configuration != verdict.shipped or IMPLEMENTATION in failed.configuration:
         words += ["--config", str(failed.configuration)]
     return " ".join(shell_word(word) for word in words)
 

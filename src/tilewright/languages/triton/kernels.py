@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid", "launch_pdl")
 """The hints that are options of the compiler."""
+PASSED_BY_TRITON = ("grid", "warmup")
+"""The keywords of `JITFunction.run` that are neither arguments of the kernel nor options of the compiler."""
 Kernel: TypeAlias = "JITFunction[FunctionType] | Autotuner | Heuristics"
 """A `@triton.jit` function, bare or under decorators."""
 Given: TypeAlias = Mapping[str, Any]

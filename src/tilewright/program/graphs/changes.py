@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
-from tilewright.program.changes.compiled_model import CompiledModel, compiled
+from tilewright.program.changes.compiled_model import WRAPPED, CompiledModel, compiled
 from tilewright.program.graphs.helpers import GRAPHED, REPLAYED, WARM_UP, WARM_UP_DISTRIBUTED, helper
 from tilewright.program.reading.models import MadeModel, last_of_making, made_models
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
@@ -19,7 +19,6 @@ from tilewright.program.reading.module import Edit, NotSure, ReadModule
 PRESENT = ("torch.cuda.CUDAGraph", "torch.cuda.graph", "torch.cuda.make_graphed_callables")
 COMPILED = ("torch.compile", "torch.jit.script", "torch.jit.trace")
 WITHOUT_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
-WRAPPED = ("torch.nn.DataParallel", "torch.nn.parallel.DistributedDataParallel")
 WHOLE = ("torch.save", "copy.deepcopy", "pickle.dump", "torch.optim.swa_utils.AveragedModel")
 """Functions that copy a model with its attributes, of which a graph cannot be copied."""
 

@@ -23,16 +23,8 @@ RULES: dict[Callable[[StepFunction, ProgramStep], Found], HazardKind] = {
 """Rule → the kind of what it finds. Of several on one line, the first counts."""
 
 
-def hazards_of(modules: tuple[ReadModule, ...]) -> tuple[CaptureHazard, ...]:
-    """Returns what prevents the capture of a program's step, in the order of the files and lines.
-
-    modules: the files of the program, as `reach.reached_modules` returns them. One line has at most one hazard.
-    """
-    return hazards_in(ProgramStep(modules))
-
-
 def hazards_in(step: ProgramStep) -> tuple[CaptureHazard, ...]:
-    """Returns what prevents the capture of a step, in the order of the files and lines."""
+    """Returns what prevents the capture of a step, in the order of the files and lines, at most one for each line."""
     found: dict[tuple[ReadModule, int], CaptureHazard] = {}
     for function in step.functions:
         for rule in RULES:

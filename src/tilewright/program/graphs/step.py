@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from tilewright.program.graphs.values import FunctionValues, ValueKind
+from tilewright.program.graphs.values import FunctionValues, ValueKind, joined
 from tilewright.program.reading.models import is_module, makes_model
 from tilewright.program.reading.module import Function, ReadModule
 from tilewright.source.source_file import argument, own, returned
@@ -139,10 +139,9 @@ class ProgramStep:
         self._depth += 1
         try:
             inner = self._add(module, function, given).values
-            kinds = {inner.of(each) for each in returned(function)}
+            return joined(*map(inner.of, returned(function)))
         finally:
             self._depth -= 1
-        return next((kind for kind in ("tensor", "container", "other", "host") if kind in kinds), "other")
 
     def _called(self, call: ast.Call, module: ReadModule) -> tuple[ReadModule, Function] | None:
         """Returns the function, or the method of the same object, that a call calls."""

@@ -18,13 +18,11 @@ import numpy as np
 
 from tilewright.program.copies import ProgramCopy
 from tilewright.program.graphs.hazards import CaptureHazard, HazardKind
-from tilewright.program.run import PLAIN, ProgramFailed, started_program
+from tilewright.program.run import ENDLESS, PLAIN, ProgramFailed, started_program
 from tilewright.race.stats import Interval, paired_bounds
 from tilewright.runtime.graphs.watching import VARIABLE
 
 TAIL = 0.025
-MOST_STEPS = 1_000_000
-"""The trial itself ends the program."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +66,8 @@ class GraphTrial:
     def __str__(self) -> str:
         if self.captured is None:
             places = len(self.hazards)
-            need = (
-                "no place needs values"
-                if not places
-                else f"{places} place{'s need' if places > 1 else ' needs'} values"
-            )
-            return f"{self.model} ran with fake tensors: {need} on the host"
+            need = f"{places} places need" if places > 1 else f"{places or 'no'} place needs"
+            return f"{self.model} ran with fake tensors: {need} values on the host"
         if not self.captured:
             return f"{self.model} cannot be captured"
         same = f"{self.equal} of {self.replays} replays with changing inputs equal eager to the bit"
@@ -85,7 +79,7 @@ def tried(copy: ProgramCopy, warm_up: int, seconds: float) -> GraphTrial | Progr
 
     warm_up: the calls before a capture. seconds: the time limit of the run.
     """
-    wanted = {**PLAIN, "steps": MOST_STEPS, "seconds": 0.5 * seconds}
+    wanted = {**PLAIN, "steps": ENDLESS, "seconds": 0.5 * seconds}
     settings = json.dumps({"root": str(copy.root), "warm_up": warm_up})
     variables = {VARIABLE: settings, "TORCHDYNAMO_DISABLE": "1"}  # the model is tried as it is written
     with started_program(copy, wanted, variables) as started:

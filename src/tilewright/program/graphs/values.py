@@ -47,6 +47,11 @@ OF_OBJECTS = frozenset((
     "state_dict", "modules", "config", "random", "integers", "choice", "shuffle",
 ))  # fmt: skip
 """Attributes that only models, optimizers, generators and the like have."""
+BOOLEAN = frozenset((
+    "bool", "eq", "ne", "gt", "lt", "ge", "le", "isnan", "isinf", "isfinite", "logical_and", "logical_or",
+    "logical_not", "isin",
+))  # fmt: skip
+"""Functions and methods whose result is a boolean tensor."""
 PLAIN_TYPES = ("int", "float", "bool", "str")
 CONTAINER_TYPES = ("list", "tuple", "dict", "List", "Tuple", "Dict", "Sequence", "Mapping", "Iterable")
 
@@ -90,15 +95,15 @@ class FunctionValues:
                 compared = [self.of(each) for each in (left, *others)]
                 plain = any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops)
                 text = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (left, *others))
-                return "host" if plain or text else _joined(*compared)
+                return "host" if plain or text else joined(*compared)
             case ast.BinOp(left=left, right=right):
-                return _joined(self.of(left), self.of(right))
+                return joined(self.of(left), self.of(right))
             case ast.UnaryOp(op=op, operand=operand):
                 return "host" if isinstance(op, ast.Not) else self.of(operand)
             case ast.BoolOp(values=values):
-                return _joined(*map(self.of, values))
+                return joined(*map(self.of, values))
             case ast.IfExp(body=body, orelse=orelse):
-                return _joined(self.of(body), self.of(orelse))
+                return joined(self.of(body), self.of(orelse))
             case ast.NamedExpr(value=value) | ast.Await(value=value) | ast.Starred(value=value):
                 return self.of(value)
             case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
@@ -187,7 +192,7 @@ class FunctionValues:
                 case ast.NamedExpr(target=target, value=value):
                     self._store(target, value)
                 case ast.AugAssign(target=ast.Name(id=name), value=value):
-                    self.kinds[name] = _joined(self.kinds.get(name, "other"), self.of(value))
+                    self.kinds[name] = joined(self.kinds.get(name, "other"), self.of(value))
                 case ast.For(target=target, iter=iterated) | ast.comprehension(target=target, iter=iterated):
                     self._iterate(target, iterated)
 
@@ -339,14 +344,7 @@ class FunctionValues:
         return "host" if full in MADE_HERE or all(kind == "host" for kind in given) else "tensor"
 
 
-BOOLEAN = frozenset((
-    "bool", "eq", "ne", "gt", "lt", "ge", "le", "isnan", "isinf", "isfinite", "logical_and", "logical_or",
-    "logical_not", "isin",
-))  # fmt: skip
-"""Functions and methods whose result is a boolean tensor."""
-
-
-def _joined(*kinds: ValueKind) -> ValueKind:
+def joined(*kinds: ValueKind) -> ValueKind:
     """Returns the kind of a value that is computed from values of these kinds."""
     order: tuple[ValueKind, ...] = ("tensor", "container", "other", "host")
     return next((kind for kind in order if kind in kinds), "other")

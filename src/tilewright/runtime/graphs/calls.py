@@ -21,8 +21,8 @@ def copies(value: Any) -> Any:
     import torch
     from torch.utils._pytree import tree_map
 
-    def copied_(each: Any) -> Any:
+    def copy(each: Any) -> Any:
         return each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
 
     with torch.inference_mode(False):
-        return tree_map(copied_, value)
+        return tree_map(copy, value)

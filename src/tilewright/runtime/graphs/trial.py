@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.errors import in_one_line
 from tilewright.records import Json
-from tilewright.runtime.graphs.calls import ModelCall
+from tilewright.runtime.graphs.calls import ModelCall, copies
 from tilewright.runtime.observed_tensors import tensors_in
 from tilewright.runtime.operations.places import ProgramPlaces, line_at
 
@@ -191,7 +191,7 @@ class CaptureTrial:
             def forward(self, *tensors: Tensor) -> Any:
                 return trial._forward(tensors)
 
-        sample = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in self.inputs[-1])
+        sample = copies(tuple(self.inputs[-1]))
         graphed = torch.cuda.make_graphed_callables(Inner(), sample, self.warm_up, allow_unused_input=True)
         return lambda tensors: self._with_gradients([each.clone() for each in _tensors(graphed.forward(*tensors))])
 

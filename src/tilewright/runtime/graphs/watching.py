@@ -11,7 +11,6 @@ import atexit
 import functools
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import in_one_line
 from tilewright.records import Json
-from tilewright.runtime import copied, observing
+from tilewright.runtime import observing
 from tilewright.runtime.graphs.calls import ModelCall, copies
 from tilewright.runtime.graphs.fake import FakeRun
-from tilewright.runtime.seeding import SEED
+from tilewright.runtime.process import leave, seed_torch, write_record
 from tilewright.runtime.steps import after_seconds
 
 if TYPE_CHECKING:
@@ -39,20 +38,12 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 def install() -> None:
     """Seeds torch, and watches the calls of modules in this process."""
-    import torch
-
-    torch.manual_seed(SEED)
-    if os.environ.get(copied.VARIABLE):
-        copied.save_to_own_files(torch)
+    seed_torch()
     settings, wanted = json.loads(os.environ[observing.VARIABLE]), json.loads(os.environ[VARIABLE])
 
     def end(record: dict[str, Json]) -> None:
-        unfinished = Path(settings["folder"]) / f"part-graphs{os.getpid()}"
-        unfinished.write_text(json.dumps(record))
-        unfinished.replace(unfinished.with_name(f"graphs{os.getpid()}.json"))
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(0)
+        write_record(Path(settings["folder"]), f"graphs{os.getpid()}", record)
+        leave()
 
     watcher = CallWatcher(wanted["root"], wanted["warm_up"], end)
     watcher.begin()

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.runtime import copied, observing
+from tilewright.runtime import observing
 from tilewright.runtime.operations.recorder import OperationRecorder, RecordingPart
-from tilewright.runtime.seeding import SEED
+from tilewright.runtime.process import leave, seed_torch, write_record
 
 VARIABLE = "TILEWRIGHT_OPERATIONS"
 """The name of an environment variable with the folder of the program, whose lines are recorded."""
@@ -39,11 +39,7 @@ LIKE = 3
 
 def install() -> None:
     """Seeds torch, and records the operations of this process."""
-    import torch
-
-    torch.manual_seed(SEED)
-    if os.environ.get(copied.VARIABLE):
-        copied.save_to_own_files(torch)
+    seed_torch()
     RecordingObserver(json.loads(os.environ[observing.VARIABLE]), os.environ[VARIABLE]).begin()
 
 
@@ -74,10 +70,7 @@ class RecordingObserver(observing.Observer):
             if self._sampler.ident is not None:  # a thread that is left when Python ends can abort the process
                 self._sampler.join()
             self.recorder.stop()
-            folder = Path(self.settings["folder"])
-            unfinished = folder / f"part-operations{self.process}"
-            unfinished.write_text(json.dumps(record_of(self.recorder), separators=(",", ":")))
-            unfinished.replace(folder / f"operations{self.process}.json")
+            write_record(Path(self.settings["folder"]), f"operations{self.process}", record_of(self.recorder))
         super().finish(cut)
 
     def _wait(self) -> float:
@@ -113,9 +106,7 @@ class RecordingObserver(observing.Observer):
 
     def _end(self) -> None:
         self.finish("steps")
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(0)
+        leave()
 
     def _watch_evaluations(self) -> None:
         """Records again from the first call of ``eval`` after the recorded steps, until the next step."""

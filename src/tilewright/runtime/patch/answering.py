@@ -49,9 +49,9 @@ class Problem:
     def key(self) -> str:
         return digest(self.parts)
 
-    def fits(self, winner: Winner | None) -> bool:
+    def fits(self, winner: Winner) -> bool:
         """Returns whether a stored winner is one of these configurations, and has an outcome for each of them."""
-        if winner is None or winner.index is None or not 0 <= winner.index < len(self.labels):
+        if winner.index is None or not 0 <= winner.index < len(self.labels):
             return False
         same = [outcome.get("label") for outcome in winner.outcomes] == list(self.labels)
         return same and winner.label == self.labels[winner.index]

@@ -9,7 +9,6 @@ again for another shape, either.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -18,12 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from triton import __version__ as VERSION
 
 from tilewright.errors import RequestError
-from tilewright.languages.triton.kernels import heuristics_of, is_triton, jit_function, without_descriptor
+from tilewright.languages.triton.kernels import (
+    PASSED_BY_TRITON,
+    heuristics_of,
+    is_triton,
+    jit_function,
+    without_descriptor,
+)
 from tilewright.languages.triton.versions import untested
 from tilewright.records import Json
 from tilewright.runtime.environment import Environment
 from tilewright.runtime.key import flag_part
-from tilewright.runtime.modes import ON, SWITCHES, Mode, mode
+from tilewright.runtime.modes import Mode, mode, takes_first
 from tilewright.runtime.patch import answering
 from tilewright.runtime.patch.answering import Problem, Question
 from tilewright.runtime.search.scratch import DeviceLost
@@ -54,10 +59,9 @@ def answer(
     """Returns the times of all configurations, of which the winner's is the shortest; None if Triton's own search has
     to find them."""
     now = mode(Mode.NOW)
-    disabled = any(os.environ.get(switch, "").strip().lower() in ON for switch in SWITCHES)
-    if now is Mode.OFF and not disabled:
+    if now is Mode.OFF and not takes_first():
         return None
-    if disabled or len(configs) == 1:
+    if now is Mode.OFF or len(configs) == 1:
         return [NOT_TIMED for _ in configs]  # of equal times, Triton takes the first
     return answering.answer(AutotuneQuestion(autotuner, args, keywords, configs), now, Environment())
 
@@ -185,7 +189,7 @@ class AutotuneQuestion(Question[Timings | None]):
             "key": {name: _part(given[name]) for name in self.autotuner.keys if name in given},
             "dtypes": {name: str(value.dtype) for name, value in tensors.items() if hasattr(value, "dtype")},
             "constants": {name: _part(given[name]) for name in constants if name in given},
-            "options": {name: _part(value) for name, value in named.items() if name not in (*given, "grid", "warmup")},
+            "options": {name: _part(value) for name, value in named.items() if name not in (*given, *PASSED_BY_TRITON)},
             "reset_to_zero": list(self.autotuner.reset_to_zero),
         }
 

@@ -24,7 +24,7 @@ from tilewright.records import Json, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
 from tilewright.runtime.key import array_part, flag_part, toolkit
-from tilewright.runtime.modes import OFF, ON, SWITCHES, Mode, mode
+from tilewright.runtime.modes import OFF, ON, Mode, mode, takes_first
 from tilewright.runtime.patch import answering
 from tilewright.runtime.patch.answering import Problem, Question
 from tilewright.runtime.patch.widening import LIMIT, named_values, widened
@@ -78,11 +78,10 @@ def answer(
     """Returns the `TuningResult` for one call. ``caller``: the frame that calls the search. Its source shows the hints
     with which the caller launches the kernel afterwards. ``original``: cuda-tile's search."""
     now = mode(Mode.NOW)
-    disabled = any(os.environ.get(switch, "").strip().lower() in ON for switch in SWITCHES)
-    if now is Mode.OFF and not disabled:
+    if now is Mode.OFF and not takes_first():
         return call.passed_to(original)
     space = checked(call.search_space)
-    if disabled:
+    if now is Mode.OFF:
         return first_of(space)
     return answering.answer(ExhaustiveQuestion(call, space, caller, original), now, Environment())
 

@@ -58,7 +58,7 @@ class CuTileTrial(Trial):
         return SpecifiedTrial(self, language_of(self.kernel), launch, lowered, names, frozenset(arrays), shares)
 
     def failed(self, failure: Failed) -> FailedTrial:
-        return FailedTrial(failure.stage, failure.reason, error=error_class(failure))
+        return FailedTrial(failure.stage, failure.reason, error=_error_class(failure))
 
     def launch(self, args: tuple[CallValue, ...]) -> None:
         import cuda.tile as ct
@@ -104,7 +104,7 @@ def trials(
     return [trial(config) for config in configurations]
 
 
-def error_class(failure: Failed) -> type[Exception]:
+def _error_class(failure: Failed) -> type[Exception]:
     """Returns the error class of cuda-tile that `cuda.tile.tune.exhaustive_search` reports for this failure."""
     import cuda.tile as ct
 

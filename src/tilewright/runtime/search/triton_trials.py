@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import RequestError, in_one_line
-from tilewright.languages.triton.kernels import heuristics_of, jit_function, without_descriptor
+from tilewright.languages.triton.kernels import PASSED_BY_TRITON, heuristics_of, jit_function, without_descriptor
 from tilewright.languages.triton.live import LIVE
 from tilewright.records import Failed
 from tilewright.runtime.arrays import CallValue, is_array
@@ -26,9 +26,6 @@ from tilewright.task.tensors import Descriptor
 if TYPE_CHECKING:
     from triton import Config
     from triton.runtime.autotuner import Autotuner
-
-PASSED_BY_TRITON = ("grid", "warmup")
-"""The keywords of a call that are neither arguments of the kernel nor options of the compiler."""
 
 
 @dataclass(frozen=True)

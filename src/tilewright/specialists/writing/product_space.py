@@ -1,6 +1,6 @@
 """Defines the candidates that a written product of matrices is tuned over.
 
-Each space is a list, not a product of knobs: at most twenty candidates for large and small products, so that tuning
+Each space is a list, not a product of knobs: at most 24 candidates for large and small products, so that tuning
 takes seconds. The first is shipped. The order follows a sweep of 244 configurations of a bf16 matmul on an H200
 (``bench/recorded/h200-tileir-matmul-sweep-2026-11-24.json``). There, 128 × 256 × 64 tiles, blocks that loop over tiles,
 8 worker warps and a latency of 6 reached 0.99 of the speed of cuBLAS. Products in float32 run on the CUDA cores, where
@@ -19,7 +19,7 @@ from tilewright.specialists.writing.task_file import literal
 
 @dataclass(frozen=True)
 class ProductCandidates:
-    """Candidates as a table. ``knobs``: the columns, constants first. ``rows``: one candidate each, best first."""
+    """Candidates as a table. ``rows``: the values of ``constants``, then of ``hints``, of one candidate each."""
 
     constants: tuple[str, ...]
     hints: tuple[str, ...]

@@ -156,26 +156,16 @@ def streams(function: StepFunction, _: ProgramStep) -> Found:
                 continue
             stream, inside = module.code(call.args[0]), {*ast.walk(node)}
             waits = [each for each in function.nodes(ast.Call) if isinstance(each, ast.Call) and each not in inside]
-            begins = any(_waits(module, each, stream) and each.lineno < node.lineno for each in waits)
-            joins = any(_joins(module, each, stream) and each.lineno > node.lineno for each in waits)
+            begins = any(_waiting(module, each) == stream and each.lineno < node.lineno for each in waits)
+            joins = any(_waiting(module, each) not in ("", stream) and each.lineno > node.lineno for each in waits)
             if not (begins and joins):
                 yield node, f"the work on {stream} does not {'begin after' if joins else 'end before'} that of the step"
 
 
-def _waits(module: ReadModule, call: ast.Call, stream: str) -> bool:
-    return (
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("wait_stream", "wait_event")
-        and (module.code(call.func.value) == stream)
-    )
-
-
-def _joins(module: ReadModule, call: ast.Call, stream: str) -> bool:
-    return (
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("wait_stream", "wait_event")
-        and (module.code(call.func.value) != stream)
-    )
+def _waiting(module: ReadModule, call: ast.Call) -> str:
+    """Returns the code of the stream that a call lets wait; "" for other calls."""
+    waits = isinstance(call.func, ast.Attribute) and call.func.attr in ("wait_stream", "wait_event")
+    return module.code(call.func.value) if waits and isinstance(call.func, ast.Attribute) else ""
 
 
 def optimizers(function: StepFunction, _: ProgramStep) -> Found:
