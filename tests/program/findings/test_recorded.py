@@ -18,7 +18,7 @@ from tilewright.program.recorded import recorded_run
 from tilewright.program.run import ProgramFailed
 from tilewright.program.trying import ProgramTrials
 from tilewright.runtime.operations.recorder import OperationRecorder
-from tilewright.runtime.operations.recording import RECORDED
+from tilewright.runtime.operations.recording import BEFORE_MODULES, RECORDED
 
 torch = pytest.importorskip("torch")
 
@@ -184,6 +184,19 @@ def test_the_record_is_small(trained: RecordedRun) -> None:
     assert len(trained.steps) <= RECORDED / 2
     assert sum(part.count for part in trained.parts) <= 1.5 * RECORDED * trained.step_count
     assert json.dumps([len(part.operations) for part in trained.parts])
+
+
+def test_data_of_many_operations_leaves_the_steps_to_be_recorded(tmp_path: Path) -> None:
+    """A program may make its data element by element. Its steps are recorded, and not all of that."""
+    (tmp_path / "train.py").write_text(
+        f"import torch\nrows = [torch.zeros(1) for _ in range({BEFORE_MODULES + 5000})]\n{TRAINS}"
+    )
+    with program_copy(ProgramCommand.of("train.py", tmp_path), {}) as copy:
+        run = recorded_run(copy, 120.0)
+    assert isinstance(run, RecordedRun)
+    before, *later = (part.count for part in run.parts)
+    assert BEFORE_MODULES <= before < BEFORE_MODULES + 5000
+    assert sum(count > 10 for count in later) >= RECORDED / 2
 
 
 # The judge ------------------------------------------------------------------------------------------

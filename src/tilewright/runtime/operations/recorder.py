@@ -73,6 +73,8 @@ class OperationRecorder:
         self._kinds: dict[object, OperationKind] = {}
         self.parts: list[RecordingPart] = [RecordingPart(perf_counter_ns())]
         self.operations, self.busy, self.paused = 0, False, 0
+        self.most = MOST_OPERATIONS
+        """After this many operations, the following ones pass unrecorded."""
         self._modes: list[Any] = []
         self.on_backward: Callable[[], None] = lambda: None
 
@@ -116,7 +118,7 @@ class OperationRecorder:
     @property
     def passes(self) -> bool:
         """Whether calls are to be passed on unrecorded."""
-        return self.busy or self.paused > 0 or self.operations >= MOST_OPERATIONS or os.getpid() != self.process
+        return self.busy or self.paused > 0 or self.operations >= self.most or os.getpid() != self.process
 
     # Operations -------------------------------------------------------------------------------------
 

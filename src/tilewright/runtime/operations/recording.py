@@ -15,11 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime import observing
-from tilewright.runtime.operations.recorder import OperationRecorder, RecordingPart
+from tilewright.runtime.operations.recorder import MOST_OPERATIONS, OperationRecorder, RecordingPart
 from tilewright.runtime.process import leave, seed_torch, write_record
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 VARIABLE = "TILEWRIGHT_OPERATIONS"
 """The name of an environment variable with the folder of the program, whose lines are recorded."""
@@ -33,6 +36,9 @@ operations many times as slow."""
 AFTER, AFTER_S = 1.0, 15.0
 """The program is not waited for longer than so many times the time of the recorded steps, nor longer than so many
 seconds, to reach an evaluation."""
+BEFORE_MODULES = 20_000
+"""The most operations that are recorded before the program calls its first module. A program may make its data by
+hundreds of thousands of small operations, each of which is many times as slow while it is recorded."""
 LIKE = 3
 """So many parts with the same operations are stored; of others only the number and the time of the operations."""
 
@@ -49,6 +55,7 @@ class RecordingObserver(observing.Observer):
     def __init__(self, settings: observing.Settings, root: str) -> None:
         super().__init__(settings)
         self.recorder = OperationRecorder(root)
+        self.recorder.most = BEFORE_MODULES
         self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
         self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
         self._first = math.inf
@@ -77,6 +84,10 @@ class RecordingObserver(observing.Observer):
         waited = super()._wait()
         self.recorder.parts[-1].own_ns += int(1e9 * waited)
         return waited
+
+    def _call(self, module: Module) -> None:
+        self.recorder.most = MOST_OPERATIONS
+        super()._call(module)
 
     def _stepped(self) -> None:
         super()._stepped()
