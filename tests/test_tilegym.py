@@ -29,6 +29,7 @@ HELPERS = {
     "as_launched",
     "attention_reference",
     "confirm",
+    "drift",
     "first_calls",
     "operations",
     "public",

@@ -377,7 +377,7 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
     class Task:
         compute_dtype = "bfloat16"
         outputs = ()
-        space = SimpleNamespace(shipped=config("a"))
+        space = SimpleNamespace(shipped=config("a"), every_shipped=(config("a"),))
 
         def arrays(self, dims: object) -> dict[str, object]:
             return {}

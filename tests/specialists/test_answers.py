@@ -113,4 +113,10 @@ def test_a_file_that_is_no_task_is_one_line(tmp_path: Path) -> None:
 
 
 def test_those_that_are_built_work() -> None:
-    assert {each.name for each in specialists() if each.works} == {"profiling", "cutile", "triton", "tileir"}
+    assert {each.name for each in specialists() if each.works} == {
+        "profiling",
+        "cuda-graph",
+        "cutile",
+        "triton",
+        "tileir",
+    }

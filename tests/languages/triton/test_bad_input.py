@@ -170,7 +170,8 @@ def test_misaligned_strides_of_a_descriptor_are_said_on_both_routes(route: str) 
 BY_CONFIGURATION = '{"triton": negated, "cutile": in_cutile}[config.LANGUAGE]'
 MIXED = (
     "task 'negated' mixes languages: BLOCK=256,LANGUAGE=triton launches a kernel of 'triton', "
-    "BLOCK=256,LANGUAGE=cutile launches a kernel of 'cutile'; fix: write one task for each language"
+    "BLOCK=256,LANGUAGE=cutile launches a kernel of 'cutile'; fix: write one implementation for each language "
+    "(implementations=)"
 )
 
 

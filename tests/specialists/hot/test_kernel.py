@@ -119,6 +119,10 @@ def test_changes_of_a_kernel_in_a_quiet_file_are_its_own_text(
     kernel = kernels_of([file], "cutile")[0]
     text = changed_text(kernel, task, patch_of(file, "* 2.0", "* 2.0 + 0.0"))
     assert text == quiet.replace("* 2.0", "* 2.0 + 0.0")
+    launch = changed_text(
+        kernel, task, patch_of(task, "    return tw.Launch(module.", "    # changed\n    return tw.Launch(module.")
+    )
+    assert isinstance(launch, NoProposal) and "are not all in its file; apply them by hand" in launch.reason
 
 
 @pytest.mark.parametrize(

@@ -186,11 +186,15 @@ def changed_text(kernel: HotKernel, task: Path, patch: str) -> str | NoProposal:
     from tilewright.optimize.proposed import patched
     from tilewright.task.loading import editable_files, load_task
 
-    (edited,) = editable_files(load_task(str(task)))
-    before = edited.read_bytes().decode("utf-8")
-    (after,) = patched(Path("changes.patch"), patch, {edited: before}).values()
-    if edited == kernel.file:
-        return after
+    texts = {path: path.read_bytes().decode("utf-8") for path in editable_files(load_task(str(task)))}
+    changes = patched(Path("changes.patch"), patch, texts)
+    if kernel.file in changes and changes.keys() <= {kernel.file, task}:  # the trial shows whether the launch fits
+        return changes[kernel.file]
+    if changes.keys() != {task} or kernel.file in texts:
+        return NoProposal(
+            "blocked", f"the changes of {kernel.name} are not all in its file; apply them by hand", str(task)
+        )
+    before, after = texts[task], changes[task]
     own = kernel.file.read_bytes().decode("utf-8")
     old, new, users = (_definitions(text) for text in (before, after, own))
     changed = [name for name in new if new[name] != old.get(name)]
