@@ -6,16 +6,19 @@ before the clock starts.
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 ROUNDS = 10
 """Samples in a turn."""
@@ -131,6 +134,49 @@ class Process:
 
     def _lost(self, why: str) -> dict[str, Any]:
         return {"failed": f"{why}: {self.stderr.read_text()[-400:].strip()}"}
+
+
+def environment_in(folder: Path, caches: Sequence[str]) -> dict[str, str]:
+    """The caller's, with these caches of its own in the folder, and none of its switches."""
+    folder.mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+    return {**kept, **{name: str(folder / name.lower()) for name in caches}}
+
+
+def first_calls(process: Process, names: Sequence[str], progress: TextIO) -> dict[str, Any]:
+    """One phase: the first call of each operation, in turn."""
+    found: dict[str, Any] = {"about": process.ask(do="about"), "calls": {}}
+    for name in names:
+        found["calls"][name] = process.ask(CALL_SECONDS, do="first_call", name=name)
+        print(f"  {name}: {said(found['calls'][name])}", file=progress, flush=True)
+    return {**found, "stderr": process.stderr.read_text()[-2000:]}
+
+
+def benchmark(
+    parser: argparse.ArgumentParser, operations: Collection[str], program: Callable[[Sequence[str]], Any],
+    measured: Callable[[argparse.Namespace, Path], dict[str, Any]],
+    summary: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:  # fmt: skip
+    """Returns the record of a whole benchmark, and writes it to --out. A process that was started as a program serves
+    instead, and ends.
+    """
+    parser.add_argument("--only", nargs="+", choices=operations, default=list(operations), metavar="OPERATION")
+    parser.add_argument("--out", metavar="FILE.json")
+    parser.add_argument("--program", nargs="+", choices=operations, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.program:
+        serve(lambda: program(given.program))
+        sys.exit()
+    from common import made_here, need_gpu, write
+
+    need_gpu()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        record = {**made_here(), **measured(given, Path(folder))}
+    record["seconds"] = time.perf_counter() - started
+    record["summary"] = summary(record)
+    write(given.out, record)
+    return record
 
 
 def said(answer: Mapping[str, Any]) -> str:

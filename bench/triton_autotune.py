@@ -19,15 +19,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from program_process import CALL_SECONDS, SWITCHES, MeasuredCalls, Process, over, ratio, said, serve, totalled
+from program_process import MeasuredCalls, Process, benchmark, environment_in, first_calls, over, ratio, totalled
 
 SEED = 3
 PHASES = ("unpatched", "patched", "second")
@@ -68,27 +66,12 @@ class Program(MeasuredCalls):
 
 
 def environment_of(phase: str, caches: Path) -> dict[str, str]:
-    """The caller's, with caches of its own and none of its switches."""
-    folder = caches / ("patched" if phase == "second" else phase)
-    folder.mkdir(exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if name not in SWITCHES}
-    return {**kept, **{name: str(folder / name.lower()) for name in CACHES}}
+    return environment_in(caches / ("patched" if phase == "second" else phase), CACHES)
 
 
 def command_of(phase: str, names: Sequence[str]) -> list[str]:
     started = [sys.executable, str(Path(__file__).resolve()), "--program", *names]
     return started if phase == "unpatched" else [sys.executable, "-m", "tilewright", "run", "--", *started]
-
-
-def first_calls(process: Process, names: Sequence[str], started: float) -> dict[str, Any]:
-    """One phase: the first call of each operation, in turn."""
-    found: dict[str, Any] = {"about": process.ask(do="about"), "calls": {}}
-    for name in names:
-        found["calls"][name] = process.ask(CALL_SECONDS, do="first_call", name=name)
-        print(f"  {name}: {said(found['calls'][name])}", file=sys.stderr, flush=True)
-    found["whole_seconds"] = time.perf_counter() - started
-    found["stderr"] = process.stderr.read_text()[-2000:]
-    return found
 
 
 def stages(store: str) -> dict[str, Mapping[str, Any]]:
@@ -135,7 +118,8 @@ def measured(names: Sequence[str], folder: Path, until: float) -> dict[str, Any]
             print(f"{phase}:", file=sys.stderr, flush=True)
             started = time.perf_counter()
             process = Process(command_of(phase, names), environment_of(phase, folder), folder / f"{phase}.txt")
-            record["phases"][phase] = first_calls(process, names, started)
+            calls = first_calls(process, names, sys.stderr)
+            record["phases"][phase] = {**calls, "whole_seconds": time.perf_counter() - started}
             if phase == "patched":
                 process.__exit__(None, None, None)
                 record["searches"] = stages(environment_of(phase, folder)["TILEWRIGHT_TUNED"])
@@ -204,23 +188,11 @@ def table(record: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), metavar="OPERATION")
     parser.add_argument("--seconds", type=float, default=150.0)
-    parser.add_argument("--out", metavar="FILE.json")
-    parser.add_argument("--program", nargs="+", choices=NAMES, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.program:
-        serve(lambda: Program(given.program))
-        return
-    from common import made_here, need_gpu, write
-
-    need_gpu()
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="triton-autotune-") as folder:
-        record = {**made_here(), **measured(given.only, Path(folder), started + given.seconds)}
-    record["seconds"] = time.perf_counter() - started
-    record["summary"] = summary(record)
-    write(given.out, record)
+    record = benchmark(
+        parser, NAMES, Program, lambda given, folder: measured(given.only, folder, started + given.seconds), summary
+    )
     print(json.dumps(result(record)))
     print(table(record))
 

@@ -22,7 +22,8 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent.parent))
 
 from common import made_here, need_gpu, write
-from first_calls import OPERATIONS, Process, command_of, environment_of, first_calls
+from first_calls import OPERATIONS, command_of, environment_of
+from program_process import Process, first_calls
 
 
 def with_toolkit(environment: Mapping[str, str], folder: Path | None) -> dict[str, str]:
@@ -38,7 +39,7 @@ def searched(names: Sequence[str], folder: Path) -> dict[str, str]:
     """Runs the searches, and returns the environment that has their store."""
     environment = environment_of("patched", folder)
     with Process(command_of("patched", names), environment, folder / "searched.txt") as process:
-        found = first_calls(process, names)
+        found = first_calls(process, names, sys.stdout)
     if failed := [f"{name}: {call['failed']}" for name, call in found["calls"].items() if "failed" in call]:
         sys.exit("; ".join(failed))
     return environment

@@ -16,17 +16,14 @@ are compared. A phase that fails or takes too long is recorded as such, and the 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))
 
-from program_process import CALL_SECONDS, SWITCHES, MeasuredCalls, Process, over, ratio, said, serve, totalled
+from program_process import MeasuredCalls, Process, benchmark, environment_in, first_calls, over, ratio, totalled
 
 SEED, EPSILON = 3, 1e-5
 PHASES: Mapping[str, tuple[str, ...]] = {
@@ -41,7 +38,6 @@ WIDENED = ("fmha",)
 TURNS = 10
 """Turns of each process."""
 CACHES = ("CUDA_TILE_CACHE_DIR", "TILEWRIGHT_TUNED", "TILEWRIGHT_HOME")
-UNSET = SWITCHES
 
 
 # The program: what a user of TileGym runs ---------------------------------------------------------
@@ -121,27 +117,13 @@ def _picks() -> list[dict[str, Any]]:
 
 
 def environment_of(phase: str, caches: Path) -> dict[str, str]:
-    """The caller's, with caches of its own and none of its switches."""
-    folder = caches / SAME_CACHES_AS.get(phase, phase)
-    folder.mkdir(exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
-    return {**kept, "DISABLE_FALLBACK": "1", **{name: str(folder / name.lower()) for name in CACHES}}
+    return {**environment_in(caches / SAME_CACHES_AS.get(phase, phase), CACHES), "DISABLE_FALLBACK": "1"}
 
 
 def command_of(phase: str, names: Sequence[str]) -> list[str]:
     started = [sys.executable, str(Path(__file__).resolve()), "--program", *names]
     words = PHASES[phase]
     return [sys.executable, "-m", "tilewright", *words, *started] if words else started
-
-
-def first_calls(process: Process, names: Sequence[str]) -> dict[str, Any]:
-    """One phase: the first call of each operation, in turn."""
-    found: dict[str, Any] = {"about": process.ask(do="about"), "calls": {}}
-    for name in names:
-        found["calls"][name] = process.ask(CALL_SECONDS, do="first_call", name=name)
-        print(f"  {name}: {said(found['calls'][name])}", flush=True)
-    found["stderr"] = process.stderr.read_text()[-2000:]
-    return found
 
 
 def stages(store: str) -> dict[str, Mapping[str, float]]:
@@ -188,7 +170,7 @@ def measured(names: Sequence[str], folder: Path) -> dict[str, Any]:
                 continue
             print(f"{phase}:", flush=True)
             process = Process(command_of(phase, wanted), environment_of(phase, folder), folder / f"{phase}.txt")
-            record["phases"][phase] = first_calls(process, wanted)
+            record["phases"][phase] = first_calls(process, wanted, sys.stdout)
             if phase == "patched":
                 process.__exit__(None, None, None)
                 record["stages_s"] = stages(environment_of(phase, folder)["TILEWRIGHT_TUNED"])
@@ -241,23 +223,7 @@ def table(record: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="OPERATION")
-    parser.add_argument("--out", metavar="FILE.json")
-    parser.add_argument("--program", nargs="+", choices=OPERATIONS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.program:
-        serve(lambda: Program(given.program))
-        return
-    from common import made_here, need_gpu, write
-
-    need_gpu()
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="first-calls-") as folder:
-        record = {**made_here(), **measured(given.only, Path(folder))}
-    record["seconds"] = time.perf_counter() - started
-    record["summary"] = summary(record)
-    write(given.out, record)
-    print(table(record))
+    print(table(benchmark(parser, OPERATIONS, Program, lambda given, folder: measured(given.only, folder), summary)))
 
 
 if __name__ == "__main__":
