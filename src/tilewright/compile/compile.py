@@ -199,12 +199,14 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
 
     Returns the number of stored cubins.
     """
-    built: dict[str, tuple[Language, list[Built]]] = {}
+    units: dict[str, Unit] = {}
+    built: dict[str, list[Built]] = {}
     for each in compiled:
         if isinstance(each.built, Built):
-            language = language_of(launch_of(task, each.unit)[0].kernel)
-            built.setdefault(language.name, (language, []))[1].append(each.built)
-    return sum(language.remember(cubins) for language, cubins in built.values())
+            name = implementation_of(each.unit.configuration)
+            units.setdefault(name, each.unit)
+            built.setdefault(name, []).append(each.built)
+    return sum(language_of(launch_of(task, units[name])[0].kernel).remember(built[name]) for name in built)
 
 
 def effort(constants: Iterable[tuple[str, object]]) -> float:

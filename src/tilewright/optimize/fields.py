@@ -22,7 +22,7 @@ from tilewright.optimize.attempting import Request, Variant, apply_values, noted
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PREDICTED_WORTH
 from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
-from tilewright.playbook.base import ANY_LANGUAGE, Entry, KernelFacts, Site
+from tilewright.playbook.base import Entry, KernelFacts, Site
 from tilewright.records import Value
 
 
@@ -135,13 +135,13 @@ class FieldBuilder:
             variants, attempts = variants + built, attempts + failed
         enough = (1 - PREDICTED_WORTH) * self.incumbent.predicted_us
         kept = [variant for variant in variants if variant.predicted_us < enough]
-        attempts += [self._dropped(one, "pruned") for one in variants if one.predicted_us >= enough]
+        attempts += [self._pruned(variant) for variant in variants if variant.predicted_us >= enough]
         together = dict.fromkeys(name for entry in structural for name in entry.about.together if name not in firsts)
         return self._screened(kept, attempts, tuple(together) if kept else (), label)
 
-    def _dropped(self, variant: Variant, why: str) -> Attempt:
+    def _pruned(self, variant: Variant) -> Attempt:
         times = variant.predicted_us / self.incumbent.predicted_us
-        return variant.attempt("screened", f"predicted {times:.2f}× the incumbent's time: {why}")
+        return variant.attempt("screened", f"predicted {times:.2f}× the incumbent's time: pruned")
 
 
 def look_ahead() -> Proposal:
@@ -154,7 +154,7 @@ def look_ahead() -> Proposal:
 
 def addable(entries: Sequence[Entry], language: str, lossy: bool) -> tuple[Entry, ...]:
     """Returns the entries that may be added to changes of kernels of ``language``."""
-    fitting = (entry for entry in entries if entry.about.language in (language, ANY_LANGUAGE))
+    fitting = (entry for entry in entries if entry.about.is_for(language))
     return tuple(entry for entry in fitting if lossy or entry.about.risk == "lossless")
 
 

@@ -19,6 +19,9 @@ from tilewright.source.syntax import Expression, Function, Source, argument, dot
 
 Shape: TypeAlias = tuple[str, ...]
 
+FIT_IN_REGISTERS = 1 << 15
+"""The most float32 elements of a tile that fit into the registers of a block."""
+
 ELEMENTWISE = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "maximum", "minimum", "negative", "exp", "exp2", "log",
     "log2", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "floor", "ceil", "where",

@@ -15,7 +15,7 @@ import libcst as cst
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters, range_of, reaching
 from tilewright.playbook.analyses.repeated import without_repeated
-from tilewright.playbook.analyses.tile_shapes import tile_call
+from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, tile_call
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -31,7 +31,6 @@ from tilewright.source.syntax import Changes, Source, dotted, number
 from tilewright.task.task import Launch
 
 WHOLE_ROW = "whole row"
-ELEMENTS = 1 << 15  # the most float32 elements of a tile that fit into the registers of a block
 
 
 class OnePass(Entry):
@@ -56,7 +55,7 @@ class OnePass(Entry):
         longest = max(_length(chunked, source, kernel, launch) for launch in facts.launches)
         what = f"{len(chunked.loops)} loops over {chunked.length} in chunks of {chunked.tile}"
         site = Site.at(source, source.kernels[kernel], what, (WHOLE_ROW,), why=f"rows of up to {longest:,} elements")
-        return [site] if 0 < longest <= ELEMENTS and self.applies(source, site) else []
+        return [site] if 0 < longest <= FIT_IN_REGISTERS and self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value

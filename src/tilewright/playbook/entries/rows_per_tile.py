@@ -17,7 +17,7 @@ from tilewright.playbook.analyses.dataflow import assignments, names_assigned, n
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.index_forms import Forms, Scalar
 from tilewright.playbook.analyses.row_tiles import RowTiles
-from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
+from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, Shapes, tile_call
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -32,7 +32,6 @@ from tilewright.records import Value
 from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, elements, number
 
 ROWS = (4, 2, 8, 16)
-ELEMENTS = 1 << 15  # the most float32 elements of a tile that fit into the registers of a block
 
 
 class RowsPerTile(Entry):
@@ -127,7 +126,7 @@ def _knob(source: Source) -> str:
 
 def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
     """Returns the counts of rows to try. They divide a block's rows, and tiles of so many rows fit into registers."""
-    fitting = [rows for rows in ROWS if size is None or rows * size <= ELEMENTS]
+    fitting = [rows for rows in ROWS if size is None or rows * size <= FIT_IN_REGISTERS]
     if row.kind == "loop":
         lengths = _knob_values(source, row.length)
         fitting = [rows for rows in fitting if lengths and all(length % rows == 0 for length in lengths)]
