@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def test_phases_start_fresh_and_the_second_has_the_firsts_caches(
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNING", "off")
     given = {phase: bench.environment_of(phase, tmp_path) for phase in bench.PHASES}
-    assert not any(name in one for one in given.values() for name in sys.modules[bench.Process.__module__].SWITCHES)
+    assert not any(name in one for one in given.values() for name in bench.environment_in.__globals__["SWITCHES"])
     caches = {phase: {one[name] for name in bench.CACHES} for phase, one in given.items()}
     assert caches["second"] == caches["patched"] and not caches["unpatched"] & caches["patched"]
     assert "tilewright" not in bench.command_of("unpatched", ["matmul"])
