@@ -223,6 +223,17 @@ class KernelFacts:
             found.append(diagnosis_of(self.task, workload, launched, bound, self.board, counted))
         return tuple(dict.fromkeys(each.limit.resource for each in found if not each.at_the_bound))
 
+    def sites_of(self, entry: Entry, source: Source) -> Sequence[Site]:
+        """Returns the entry's sites in a source. Searches each source only once: a search may take a second."""
+        key = entry, source.name, source.text
+        if key not in self._sites:
+            self._sites[key] = entry.sites(source, self)
+        return self._sites[key]
+
+    @cached_property
+    def _sites(self) -> dict[tuple[Entry, str, str], Sequence[Site]]:
+        return {}
+
     @property
     def kind(self) -> str:
         """The kind of bound that most workloads have."""
