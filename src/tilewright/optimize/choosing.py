@@ -33,8 +33,8 @@ AGAIN = 0.5
 now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
 get a turn."""
 NAMED = 10.0
-"""Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first. It is
-added twice for a combined entry: its field contains what its parts would try alone, with more changes added."""
+"""Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first. It
+is added twice for a combined entry: its field contains what its parts would try alone, with more changes added."""
 
 Key = tuple[str, str]
 """The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""

@@ -225,13 +225,13 @@ class KernelFacts:
 
     def sites_of(self, entry: Entry, source: Source) -> Sequence[Site]:
         """Returns the entry's sites in a source. Searches each source only once: a search may take a second."""
-        key = entry, source.name, source.text
+        key = id(entry), source.name, source.text
         if key not in self._sites:
-            self._sites[key] = entry.sites(source, self)
-        return self._sites[key]
+            self._sites[key] = entry, entry.sites(source, self)  # the entry is held, so that its id stays its own
+        return self._sites[key][1]
 
     @cached_property
-    def _sites(self) -> dict[tuple[Entry, str, str], Sequence[Site]]:
+    def _sites(self) -> dict[tuple[int, str, str], tuple[Entry, Sequence[Site]]]:
         return {}
 
     @property
