@@ -121,7 +121,7 @@ def test_a_named_operation_is_right(name: str, language: str, tmp_path: Path) ->
 
 def test_the_check_sees_a_wrong_kernel(tmp_path: Path) -> None:
     text = write_task(source_of("softmax"), "triton", "f.py").text
-    wrong = text.replace("powers / tl.sum", "powers / 2 / tl.sum").replace("powers / the_total", "powers / 2")
+    wrong = text.replace("powers * (1.0 / tl.sum", "powers * (2.0 / tl.sum").replace("1.0 / total", "2.0 / total")
     assert wrong != text
     assert verdict(wrong, tmp_path) == "incorrect"
 

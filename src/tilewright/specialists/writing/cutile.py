@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tilewright.specialists.writing.cheaper import ADDED_POWER, is_logistic
 from tilewright.specialists.writing.expression import Expression, Operand
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.rows import ROW_TILES, long_row, other_code
@@ -16,7 +17,7 @@ FUNCTIONS = {
         "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "floor", "ceil", "abs", "tanh")},
     **{name: f"{name}({{}})" for name in ("erf", "log1p", "expm1")},
     "maximum": "ct.maximum({}, {}, propagate_nan=True)", "minimum": "ct.minimum({}, {}, propagate_nan=True)",
-    "where": "ct.where({}, {}, {})",
+    "where": "ct.where({}, {}, {})", ADDED_POWER: "ct.exp2({}, flush_to_zero=True)",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
 """The expression of each reduction that combines two partial results."""
@@ -25,6 +26,11 @@ HELPERS = {
 def quotient(x, y):
     """x / y, to 2 units in the last place: an exact quotient takes several times the instructions."""
     return ct.truediv(x, y, rounding_mode=ct.RoundingMode.FULL)
+''',
+    "logistic_quotient": '''
+def logistic_quotient(x, y):
+    """x / y, to 2 units in the last place; 0 where y is above 2**126."""
+    return ct.truediv(x, y, flush_to_zero=True, rounding_mode=ct.RoundingMode.APPROX)
 ''',
     "erf": '''
 def erf(x):
@@ -118,7 +124,8 @@ class CuTileStatements(Statements):
 
     def written(self, expression: Expression) -> tuple[str, int]:
         if expression.op == "/" and self.form.varies(expression):  # once a row, an exact quotient costs nothing
-            return f"quotient({', '.join(self.text(each) for each in expression.operands)})", ATOM
+            function = "logistic_quotient" if is_logistic(expression) else "quotient"
+            return f"{function}({', '.join(self.text(each) for each in expression.operands)})", ATOM
         return super().written(expression)
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
@@ -219,7 +226,8 @@ def _tiles(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
     launch = f"    grid = ({' * '.join(blocks)},)\n    return tw.Launch({name}, grid, ({given}))\n"
     rows = {tiles[0]: (1,) if plain else (2, 1, 4, 8)} if len(tiles) == 2 else {}
     constants = {**rows, tiles[-1]: (256, 128) if plain else (2048, 1024, 4096)}
-    return body.finished(), launch, space_text(constants, {"occupancy": (None, 8)})
+    fits = [f"lambda {', '.join(tiles)}: {' * '.join(tiles)} <= 8192"] if rows else []  # 64 elements a thread
+    return body.finished(), launch, space_text(constants, {"occupancy": (None, 8)}, fits)
 
 
 def _rows(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
