@@ -1,7 +1,8 @@
-"""Rewrites expressions so that a kernel needs fewer instructions for each element. No result becomes less accurate.
+"""Rewrites expressions so that a kernel needs fewer instructions for each element, where results stay as accurate.
 
-On an H100, an element-wise kernel that reads and writes one bfloat16 tensor is bound by memory only up to about 25
-instructions an element. ``tanh`` alone takes 20, a quotient 5.
+An SM of sm_90 issues 128 operations of threads in a cycle. One operation for each element of a [16384, 4096] tensor
+takes 2.3 µs on an H100 (132 SMs, 1.755 GHz), and reading and writing that tensor in bfloat16 80 µs (3.35 TB/s). So an
+element-wise kernel is limited by memory only with clearly fewer than 35 operations; ``tanh`` alone takes 20.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def quotient(x, y):
     """x / y, to 2 units in the last place: an exact quotient takes several times the instructions."""
     return ct.truediv(x, y, rounding_mode=ct.RoundingMode.FULL)
 ''',
-    "logistic_quotient": '''
-def logistic_quotient(x, y):
+    "approximate_quotient": '''
+def approximate_quotient(x, y):
     """x / y, to 2 units in the last place; 0 where y is above 2**126."""
     return ct.truediv(x, y, flush_to_zero=True, rounding_mode=ct.RoundingMode.APPROX)
 ''',
@@ -37,17 +37,18 @@ def erf(x):
     """The error function, to 2e-7: a series near 0, and beyond it Abramowitz and Stegun 7.1.26."""
     s = x * x
     near = x * (1.1283792 + s * (-0.37612638 + s * (0.11283792 + s * (-0.026866170 + s * 0.0052239776))))
-    t = 1.0 / (1.0 + 0.3275911 * ct.abs(x))
+    t = ct.truediv(1.0, 1.0 + 0.3275911 * ct.abs(x), rounding_mode=ct.RoundingMode.APPROX)
     tail = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     far = 1.0 - tail * ct.exp(-s)
     return ct.where(ct.abs(x) < 0.4, near, ct.where(x < 0.0, -far, far))
 ''',
     "log1p": '''
 def log1p(x):
-    """log(1 + x), also where 1 + x rounds away most of x."""
-    grown = 1.0 + x
-    exact = ct.where(x < 1e8, x, 1.0) / ct.where(grown == 1.0, 1.0, ct.where(x < 1e8, grown - 1.0, 1.0))
-    return ct.where(grown == 1.0, x, ct.log(grown) * exact)
+    """log(1 + x), to 4e-7: near 0 as 2 atanh(x / (2 + x)), elsewhere log2 is exact enough."""
+    s = ct.truediv(x, 2.0 + x, rounding_mode=ct.RoundingMode.APPROX)
+    t = s * s
+    near = 2.0 * s * (1.0 + t * (0.33333333 + t * (0.2 + t * (0.14285714 + t * 0.11111111))))
+    return ct.where((x > -0.33) & (x < 0.5), near, 0.69314718 * ct.log2(1.0 + x))
 ''',
     "expm1": '''
 def expm1(x):
@@ -124,7 +125,7 @@ class CuTileStatements(Statements):
 
     def written(self, expression: Expression) -> tuple[str, int]:
         if expression.op == "/" and self.form.varies(expression):  # once a row, an exact quotient costs nothing
-            function = "logistic_quotient" if is_logistic(expression) else "quotient"
+            function = "approximate_quotient" if is_logistic(expression) else "quotient"
             return f"{function}({', '.join(self.text(each) for each in expression.operands)})", ATOM
         return super().written(expression)
 
