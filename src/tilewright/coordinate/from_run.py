@@ -1,7 +1,7 @@
 """Turns the findings of a recorded run into items, or adds them to the items whose changes mend them.
 
-An item without a change is not tried: it shows where the time goes, and what to do, and needs a proposer. Such items end
-last, because a change that was kept for another item may have rewritten their lines.
+An item without a change is not tried: it shows where the time goes, and what to do, and needs a proposer. Such items
+end last, because a change that was kept for another item may have rewritten their lines.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.coordinate.priority import WorkItem
@@ -89,10 +90,10 @@ def untried(item: WorkItem, finding: AgentFinding, kept: Sequence[AgentChange], 
 
     kept: the changes that were kept since the run was recorded, in their order.
     """
-    if (change := _rewritten(finding, kept, script)) is not None:
-        return AgentEnd(item=item.id, status="remaining", why="mechanism already present",
-                        reason=f"{change.id} {change.name} has rewritten these lines", evidence=finding.evidence)  # fmt: skip
-    return AgentEnd(item=item.id, status="remaining", why="blocked", reason=NEEDS_PROPOSER, evidence=finding.evidence)
+    end = AgentEnd(item=item.id, status="remaining", why="blocked", reason=NEEDS_PROPOSER, evidence=finding.evidence)
+    if (change := _rewritten(finding, kept, script)) is None:
+        return end
+    return replace(end, why="mechanism already present", reason=f"{change.id} {change.name} has rewritten these lines")
 
 
 def _rewritten(finding: AgentFinding, kept: Sequence[AgentChange], script: Path) -> AgentChange | None:
