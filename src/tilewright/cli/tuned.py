@@ -126,7 +126,8 @@ def export(
         if into is not None and not any(winner.config is not None for winner in winners):
             terminal.note(f"{name} is left out: its configurations have no named fields")
             continue
-        content, kept = exporting.config_file_of(winners), {}
+        content = exporting.config_file_of(winners)
+        kept: dict[str, int] = {}
         if into is not None:
             path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
             if not replace and os.path.exists(path):
