@@ -8,6 +8,7 @@ because the key cannot be computed from the row.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,8 +106,10 @@ def as_json(file: ConfigData) -> str:
 def as_python(file: ConfigData) -> str:
     """Returns the text of a module that has the file as ``TABLE`` and imports nothing."""
     rule, name = "\n".join(f"    {line}" for line in file["rule"]["text"]), config_file.NAME_IN_PYTHON
+    # Any other name could end the docstring, and the rest of it would be executed.
+    kernel = file["kernel"] if re.fullmatch(r"[\w.<>]+", file["kernel"]) else "a kernel"
     return (
-        f'"""Tuned configurations of {file["kernel"]}, written by `tilewright tuned export --python`.\n\n'
+        f'"""Tuned configurations of {kernel}, written by `tilewright tuned export --python`.\n\n'
         f"A look-up is ``tilewright.runtime.store.config_file.load({name}).find(parts)``:\n\n{rule}\n"
         f'"""\n\n{name} = {_shown(file, 0, ascii)}\n'
     )
