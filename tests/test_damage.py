@@ -29,8 +29,8 @@ from tilewright.runtime.store.winners import Winners
 DAMAGE = bench_module("faults_damage")
 ASIDE = False
 CELLS, FILES = DAMAGE.names(aside=ASIDE)
-LEDGER_COMMANDS = [["report", "--list"], *[["report", run, *how] for run in ("latest", "TUNE", "OPTIMIZE", "AGENT")
-                                           for how in ([], ["--json"], ["--jsonl", "-"])]]  # fmt: skip
+LEDGER_COMMANDS = [["report", "--list"], *[["report", run, *how] for run in ("TUNE", "OPTIMIZE", "AGENT")
+                                           for how in (["--html", "-", "--markdown", "-"], ["--json"])]]  # fmt: skip
 STORE_COMMANDS = [["list"], ["list", "--json"], ["show", "KEY"], ["export"], ["export", "--python"], ["verify"],
                   ["prune", "--all", "--dry-run"], ["prune", "--missing-source", "--dry-run"]]  # fmt: skip
 
@@ -58,7 +58,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[st
     return ledger, store.path, names
 
 
-SHARE = float(os.environ.get("TILEWRIGHT_DAMAGE_SHARE", "0.08"))
+SHARE = float(os.environ.get("TILEWRIGHT_DAMAGE_SHARE", "0.01"))
 """The share of all pairs of a damage and a column that runs. bench/faults.py runs more."""
 
 
@@ -111,9 +111,9 @@ def test_a_damaged_store_is_one_line_and_the_program_goes_on(
         texts = [str(one.message) for one in said if one.category is TunedStoreWarning]
         if len(texts) != len(said) or len(texts) > 1 or "\n" in "".join(texts):
             problems.append(f"{what}: {[str(one.message) for one in said]}")
-        for command in STORE_COMMANDS:
+        for command in STORE_COMMANDS if " in " in what else STORE_COMMANDS[:1]:
             problems += [f"{what}: {each}" for each in problems_of(["tuned", *command], {"KEY": key[:12]}, capsys)]
-    assert problems == []
+    assert not problems, "\n".join(problems)
 
 
 def test_a_damaged_ledger_is_one_line(
@@ -123,6 +123,6 @@ def test_a_damaged_ledger_is_one_line(
     problems = []
     for what, broken in cases(sound[0], tmp_path / "ledgers", "ledger"):
         monkeypatch.setenv("TILEWRIGHT_HOME", str(broken.parent))
-        for command in LEDGER_COMMANDS:
+        for command in LEDGER_COMMANDS if " in " in what else LEDGER_COMMANDS[:2]:
             problems += [f"{what}: {each}" for each in problems_of(command, sound[2], capsys)]
-    assert problems == []
+    assert not problems, "\n".join(problems)

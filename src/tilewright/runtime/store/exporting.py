@@ -36,9 +36,12 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
         raise RequestError(
             f"{kernel} is the name of {len(modules)} kernels, in {', '.join(modules)}; export one at a time"
         )
-    named = _latest(winner for winner in winners if winner.config is not None and not _of_bucket(winner.parts))
+    named = _latest(
+        winner for winner in winners
+        if winner.config is not None and not _of_bucket(winner.parts) and _is_json(winner)
+    )  # fmt: skip
     if not named:
-        why = "its configurations have no named fields; fix: make them mappings or dataclasses"
+        why = "its configurations have no named fields, or numbers that are not finite; fix: make them mappings"
         raise RequestError(f"nothing to export for {kernel}: {why}")
     all_parts = [_reduced(winner.parts) for winner in named]
     # The parts that are equal in all rows. Arrays stay in the rows, so that each row shows its shapes.
@@ -52,6 +55,15 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
         "rule": MatchRule().to_json(), "common": common,
         "rows": [_row(winner, parts, common) for winner, parts in zip(named, all_parts, strict=True)],
     }  # fmt: skip
+
+
+def _is_json(winner: Winner) -> bool:
+    """Returns whether all numbers of a winner are finite, as JSON needs. A search stores no others."""
+    try:
+        json.dumps([dict(winner.parts), dict(winner.config or {}), dict(winner.shipped or {})], allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _latest(winners: Iterable[Winner]) -> list[Winner]:
