@@ -41,6 +41,8 @@ from tilewright.progress import Progress, silent
 
 STEPS = 20
 RUN_SECONDS, RACE_SECONDS = 300.0, 600.0
+RECORD_SECONDS = 120.0
+"""The time limit of the run that records operations."""
 FEWEST_RUNS = 2 * (FIRST_LOOK + 2)
 """A race needs the time of this many runs to reach a verdict."""
 LARGER = 1.25
@@ -140,7 +142,8 @@ class ProgramTrials:
     def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
         """Applies the rules to the recorded operations of a copy of the incumbent."""
         known = self._recorded
-        if known is None or known[0] != incumbent or isinstance(known[1], ProgramFailed):
+        failed = known is not None and isinstance(known[1], ProgramFailed) and known[1].stage != "time limit"
+        if known is None or known[0] != incumbent or failed:  # a run that was too long would be so again
             self._record(incumbent)
         assert self._recorded is not None
         run = self._recorded[1]
@@ -149,9 +152,10 @@ class ProgramTrials:
         return findings_in(run)
 
     def _record(self, incumbent: Texts, meanwhile: Meanwhile | None = None) -> None:
-        self.progress("recorded run", 0, 1, f"it is ended after {self.run_seconds:g} s")
+        seconds = min(self.run_seconds, RECORD_SECONDS)
+        self.progress("recorded run", 0, 1, f"it is ended after {seconds:g} s")
         with program_copy(self.command, incumbent) as copy:
-            self._recorded = (incumbent, recorded_run(copy, self.run_seconds, meanwhile))
+            self._recorded = (incumbent, recorded_run(copy, seconds, meanwhile))
         self.progress("recorded run", 1, 1)
 
     def needed(self) -> Needed:
