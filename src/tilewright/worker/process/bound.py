@@ -8,11 +8,11 @@ from typing import Any
 
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
+from tilewright.launching.driver import ProgramLaunch
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.worker.process.backends import Runner
-from tilewright.worker.process.driver import ProgramLaunch
 
 Tensors = Mapping[str, Any]
 

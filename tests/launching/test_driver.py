@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
+from tilewright.launching import cuda, driver
+from tilewright.launching.driver import ProgramLaunch
 from tilewright.worker.messages import Program
-from tilewright.worker.process import cuda, driver
-from tilewright.worker.process.driver import ProgramLaunch
 
 
 class Driver:
