@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from tilewright.compile.compile import Unit
-from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed
+from tilewright.errors import MachineError, RequestError, TaskError, TilewrightError, ToolFailed
 from tilewright.languages import language_of
 from tilewright.languages.base import Identity
 from tilewright.launching import cuda
@@ -90,8 +90,7 @@ class Dispatcher:
             self._launches[key] = known
         launch, device = known
         if not getattr(self._thread, "has_context", False):
-            cuda.make_current(device)
-            self._thread.has_context = True
+            self._make_current(device)
         launch(stream if type(stream) is int else handle_of(stream))
 
     def chosen(self, **given: object) -> DispatchChoice:
@@ -131,7 +130,7 @@ class Dispatcher:
         """Returns the launch of a new call. One thread builds at a time."""
         with self._building:
             program = self._program(call)
-        cuda.make_current(call.device)
+        self._make_current(call.device)
         if (current := cuda.current_device()) != call.device:
             raise RequestError(
                 f"the arrays are on GPU {call.device}, but GPU {current} is current; "
@@ -143,35 +142,42 @@ class Dispatcher:
         except RuntimeError as error:
             raise MachineError(f"task '{self.task.name}': {error}") from None
 
+    def _make_current(self, device: int) -> None:
+        cuda.make_current(device)
+        self._thread.has_context = True
+
     def _program(self, call: TaskCall) -> Program:
         """Returns the program of a call: of its configuration, or else of the first shipped one that can be built."""
         dims = tuple((name, type(value), value) for name, value in call.dims.items())
         key = (dims, tuple(call.arrays.items()), call.in_place, call.device)
         if (known := self._programs.get(key)) is not None:
             return known
-        failed: dict[Configuration, str] = {}
+        failed: dict[Configuration, TilewrightError] = {}
         for config in dict.fromkeys((self._choice(call).config, *self.task.space.every_shipped)):
             built = self._built(call, config)
             if isinstance(built, Program):
-                for other, reason in failed.items():
-                    text = f"task '{self.task.name}': {other} cannot be launched here ({reason}); {config} runs"
+                for other, error in failed.items():
+                    text = f"task '{self.task.name}': {other} cannot be launched here ({error}); {config} runs"
                     warn_once(text, category=TuningWarning)
                 self._programs[key] = built
                 return built
             failed[config] = built
-        reasons = "; ".join(f"{config}: {reason}" for config, reason in failed.items())
-        raise ToolFailed(f"task '{self.task.name}': no configuration can be launched here: {reasons}")
+        reasons = "; ".join(f"{config}: {error}" for config, error in failed.items())
+        kind = RequestError if all(isinstance(error, RequestError) for error in failed.values()) else MachineError
+        raise kind(f"task '{self.task.name}': no configuration can be launched here: {reasons}")
 
-    def _built(self, call: TaskCall, config: Configuration) -> Program | str:
+    def _built(self, call: TaskCall, config: Configuration) -> Program | TilewrightError:
         """Returns the program of a configuration, or the reason why there is none."""
         unit = Unit(Workload("", call.dims), config, self._environment.hardware(call.device))
         try:
             built = built_here(self.task, unit, call.arrays, self._cubins)
         except TilewrightError as error:
-            return str(error)
+            return error
         if isinstance(built, Failed):
-            return f"{built.stage}: {built.reason}"
-        return _refused(*built, call) or built[0]
+            kind = ToolFailed if built.stage in ("tool", "machine code") else TaskError
+            return kind(f"{built.stage}: {built.reason}")
+        refused = _refused(*built, call)
+        return RequestError(refused) if refused else built[0]
 
 
 def _refused(program: Program, launch: Launch, call: TaskCall) -> str | None:
