@@ -21,31 +21,44 @@ def path_of(folder: Path, name: str, suffix: str = ".json") -> Path:
     return folder / (re.sub(r"[^\w.-]+", "_", name) + suffix)
 
 
-def earlier_at(path: Path, fix: str) -> ConfigFile | None:
-    """Returns the config file that is at ``path`` already; None if there is no file. ``fix``: ends the message of the
-    RequestError for a file that cannot be read."""
+def earlier_at(path: Path, kernel: str, module: str, fix: str) -> ConfigFile | None:
+    """Returns the config file of this kernel that is at ``path`` already; None if there is no file.
+
+    Raises RequestError, whose message ends with ``fix``, for a file that cannot be read or is of another kernel.
+    """
     from tilewright.runtime.store.config_file import load
+    from tilewright.runtime.store.merging import refuse_another_kernel
 
     if not os.path.exists(path):
         return None
     try:
-        return load(path)
+        earlier = load(path)
     except RequestError as error:
         raise RequestError(f"{error}; its rows cannot be kept; {fix}") from None
+    try:
+        refuse_another_kernel(earlier, kernel, module)
+    except RequestError as error:
+        raise RequestError(f"{error}; {fix}") from None
+    return earlier
 
 
 def merged_into(path: Path, new: ConfigData, fix: str) -> tuple[ConfigData, dict[str, int]]:
     """Returns the file to write at ``path``, and how many rows only the file there has, for each GPU."""
     from tilewright.runtime.store.merging import merged
 
-    earlier = earlier_at(path, fix)
+    earlier = earlier_at(path, new["kernel"], new["module"], fix)
     if earlier is None:
         return new, {}
-    try:
-        done = merged(new, earlier)
-    except RequestError as error:
-        raise RequestError(f"{error}; {fix}") from None
+    done = merged(new, earlier)
     return done.file, done.kept
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder before long work whose result goes there. Raises RequestError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"cannot make the folder {folder}: {error.strerror}") from error
 
 
 def write_whole(path: Path, text: str) -> None:

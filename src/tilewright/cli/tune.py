@@ -68,8 +68,8 @@ def tune(
     with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
         task = shared.loaded(where)
         task.selected(workload)
-        if into is not None:  # a file that cannot be kept is refused before the work
-            config_files.earlier_at(config_files.path_of(into, task.name), REMOVE)
+        if into is not None:
+            _refuse_table(task, into)
         if target.note:
             terminal.note(target.note)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
@@ -97,6 +97,14 @@ def tune(
             print(*_write_table(task, result, target.board, into)[1], sep="\n")
     if any(workload.best is None for workload in result.workloads):
         raise typer.Exit(NO)
+
+
+def _refuse_table(task: Task, into: Path) -> None:
+    """Raises RequestError, before the work, if its config file could not be written, or would replace another file."""
+    from tilewright.runtime.dispatch.table import module_of
+
+    config_files.make_folder(into)
+    config_files.earlier_at(config_files.path_of(into, task.name), task.name, module_of(task), REMOVE)
 
 
 def _write_table(task: Task, result: TuningResult, board: Board, into: Path) -> tuple[str | None, list[str]]:

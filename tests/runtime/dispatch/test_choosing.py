@@ -92,7 +92,8 @@ def test_rows_of_another_source_are_not_used(warned: None) -> None:
     made["rows"][0]["parts"]["source"] = "0" * 64  # type: ignore[index,call-overload]
     with pytest.warns(warn_once.TunedStoreWarning, match="tuned for another source of scale"):
         assert dispatcher(make(), made).chosen(**arrays()).match == "shipped"
-    with warnings.catch_warnings(action="error"):  # once
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the warning is issued once
         dispatcher(make(), made).chosen(**arrays())
 
 

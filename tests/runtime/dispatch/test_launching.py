@@ -121,7 +121,8 @@ def test_a_missing_compiler_leaves_the_other_languages(
 
     monkeypatch.setattr(cutile, "find_tileiras", missing)
     softmax = dispatcher(task, {"odd": dict(shipped(task, "cutile"))})
-    with warnings.catch_warnings(record=True, action="always", category=TuningWarning) as warned:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", TuningWarning)
         softmax(0, **arrays())
         softmax(0, **arrays(at=1 << 20))
     (line,) = [str(each.message) for each in warned]

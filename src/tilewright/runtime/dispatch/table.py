@@ -32,7 +32,7 @@ def table_of(task: Task, result: TuningResult, board: Board) -> ConfigData | Non
         return None
     common, shown = without_common(rows)
     return {
-        "format": config_file.FORMAT, "version": config_file.VERSION, "kernel": task.name, "module": _module(task),
+        "format": config_file.FORMAT, "version": config_file.VERSION, "kernel": task.name, "module": module_of(task),
         "rule": MatchRule().to_json(), "common": common, "rows": shown,
     }  # fmt: skip
 
@@ -49,7 +49,7 @@ def _row(result: WorkloadResult, created: str) -> ConfigRow:
     }  # fmt: skip
 
 
-def _module(task: Task) -> str:
+def module_of(task: Task) -> str:
     """Returns the name of the task's file, so that tasks of the same name in other files have their own tables."""
     try:
         return Path(file_of(task)).stem

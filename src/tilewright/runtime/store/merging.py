@@ -32,7 +32,7 @@ def merged(new: ConfigData, earlier: ConfigFile) -> Merged:
 
     Raises RequestError if the earlier file is the one of another kernel.
     """
-    _refuse_another_kernel(new, earlier)
+    refuse_another_kernel(earlier, new["kernel"], new["module"])
     named = (*SOURCES, *earlier.rule.may_differ)
     rows: dict[str, tuple[Parts, ConfigRow]] = {}
     for parts, row in zip(earlier.parts, earlier.rows, strict=True):
@@ -66,12 +66,10 @@ def without_common(rows: Sequence[tuple[Parts, ConfigRow]]) -> tuple[dict[str, J
     ]
 
 
-def _refuse_another_kernel(new: ConfigData, earlier: ConfigFile) -> None:
-    modules = (earlier.module, new["module"])
-    if earlier.kernel != new["kernel"] or (all(modules) and modules[0] != modules[1]):
-        there, here = (
-            ".".join(filter(None, (m, k))) for m, k in zip(modules, (earlier.kernel, new["kernel"]), strict=True)
-        )
+def refuse_another_kernel(earlier: ConfigFile, kernel: str, module: str) -> None:
+    """Raises RequestError if the file is the one of another kernel, or of a kernel of this name in another module."""
+    if earlier.kernel != kernel or (earlier.module and module and earlier.module != module):
+        there, here = (".".join(filter(None, names)) for names in ((earlier.module, earlier.kernel), (module, kernel)))
         raise RequestError(f"{earlier.name} has the configurations of {there}, not of {here}")
 
 
