@@ -30,6 +30,7 @@ app = group(
 
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
+REPLACE = "fix: another folder; --replace writes a new file"
 SECONDS = 2.0
 """The default of `verifying`, repeated here so that `--help` does not import that module."""
 OF_KERNEL = "Only this kernel; MODULE.NAME if two modules have a kernel of that name."
@@ -128,7 +129,7 @@ def export(
             path = config_files.path_of(into, name, ".py" if python else ".json")
             kept: dict[str, int] = {}
             if not replace:
-                content, kept = config_files.merged_into(path, content, "--replace writes a new file")
+                content, kept = config_files.merged_into(path, content, REPLACE)
             files.append((name, path, content, kept))
         if (sources := exporting.sources_in(content)) > 1:
             terminal.note(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import cuda.tile as ct
 import pytest
-from tests.runtime.dispatch.kit_dispatch import OnGpu, dispatcher, table
+from tests.made_runs import MACHINE, tuned_workload
+from tests.runtime.dispatch.kit_dispatch import H200, OnGpu, dispatcher, table
 
 import tilewright as tw
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.records import TuningResult
+from tilewright.runtime.dispatch.table import table_of
 from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.config_file import PREDICTED
 
@@ -79,6 +83,28 @@ def test_the_reason_names_what_differs() -> None:
     made["rows"][0]["parts"]["toolkit"] = "cuda-tile 1.0"  # type: ignore[index,call-overload]
     chosen = dispatcher(make(), made).chosen(**arrays())
     assert chosen.match == "nearest" and chosen.why == f"the nearest row, at distance 0; another toolkit; {PREDICTED}"
+
+
+def test_a_measured_winner_has_its_times_in_the_row() -> None:
+    """And the row is found by a call with these shapes, on the GPU model for which the task was tuned."""
+    outcome = tuned_workload("square")
+    task = make(
+        tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
+        space=tw.Space(constants={"KERNEL": ("two_pass",), "TILE": (64, 128)}, hints={"occupancy": (None, 4)},
+                       shipped={"KERNEL": "two_pass", "TILE": 64, "occupancy": None}),
+        workloads={"square": {**outcome.workload.dims}},
+    )  # fmt: skip
+    made = table_of(task, TuningResult("scale", MACHINE, True, (outcome,), "", {}), H200)
+    assert made is not None
+    (row,) = made["rows"]
+    best, shipped = outcome.best, outcome.candidates[2]
+    assert best and best.measured and shipped.measured
+    assert (row["us"], row["shipped_us"], row["label"]) == (best.measured.us, shipped.measured.us, "square")
+    given = arrays(M=4096, N=4096, half=None, causal=None)
+    chosen = dispatcher(task, made).chosen(**given, dtype="bfloat16")  # type: ignore[arg-type]
+    assert (chosen.config, chosen.match) == (best.configuration, "exact")
+    failed = replace(outcome, best=None)
+    assert table_of(task, TuningResult("scale", MACHINE, True, (failed,), "", {}), H200) is None
 
 
 def test_a_configuration_that_the_space_lost_is_not_used() -> None:
