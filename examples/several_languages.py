@@ -4,10 +4,9 @@
     tilewright check examples/several_languages.py
     tilewright tune examples/several_languages.py --into configs
 
-A task names its implementations with their launch and space; all else is common to all. The first implementation ships
-today. The knob `implementation` tells in each result which one it is. A program calls the winner for its shapes with
-softmax = tw.Dispatcher("several_languages.py", "configs/softmax_in_several_languages.json"); softmax(stream, x=x, out=out)
-Needs the extra: pip install 'tilewright[triton]'
+The implementations have a launch and a space each, and all else in common. The first one ships today. A program calls
+the winner for its shapes: softmax = tw.Dispatcher("several_languages.py", "configs/softmax_in_several_languages.json"),
+then softmax(stream, x=x, out=out). Needs the extra: pip install 'tilewright[triton]'
 """
 
 import cuda.tile as ct

@@ -88,9 +88,11 @@ def test_each_language_agrees_and_is_captured(implementation: str, table: Path) 
         given["out"].zero_()
         graph.replay()
         assert_right(given)
-    fresh = arrays()  # other addresses, captured at their first call
-    with torch.cuda.graph(torch.cuda.CUDAGraph()) as _:
+    fresh, second = arrays(), torch.cuda.CUDAGraph()  # other addresses, first seen inside the capture
+    with torch.cuda.graph(second):
         softmax(stream(), **fresh)
+    second.replay()
+    assert_right(fresh)
 
 
 def test_another_thread_launches_on_its_own_stream(table: Path) -> None:
