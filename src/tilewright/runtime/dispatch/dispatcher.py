@@ -55,7 +55,7 @@ class Dispatcher:
     """Launches a task in its tuned configuration when it is called with a stream and the task's tensors by name.
 
     task: a task, or ``FILE[:TASK]``.
-    table: the file that ``tilewright tune --into`` wrote, or its content. Raises RequestError for another file.
+    table: the file of ``tilewright tune FILE --into DIR``, or its content. Raises RequestError for another file.
 
     A call takes the CUDA stream (of torch, cuda.core or CuPy, or its handle; None is the default stream), the tensors
     on the GPU that is current, and as keywords the dimensions that no tensor's shape shows. It raises RequestError for

@@ -161,7 +161,7 @@ class ConfigFile:
         if refused:
             warn_once(
                 f"{self.name} was tuned for another source of {self.kernel} and is not used for it; fix: tune "
-                f"again, and write the file again (`tilewright tuned export`, `tilewright tune --into`)",
+                f"again, then `tilewright tuned export {self.kernel}`; for a task, `tilewright tune FILE --into DIR`",
                 about=f"source of {self.name}",
             )
         return None
