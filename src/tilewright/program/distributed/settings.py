@@ -20,10 +20,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from types import MappingProxyType
+from typing import TypeAlias
 
 from tilewright.errors import TilewrightError, ToolFailed
+from tilewright.profile.collectives import ProgramMessage
 from tilewright.program.distributed.collectives import CollectiveFailed, in_bytes, sampled
-from tilewright.program.distributed.ranks import Backend, RankFacts, Ranks, started_ranks
+from tilewright.program.distributed.ranks import SETTABLE, Backend, RankFacts, Ranks, started_ranks
 from tilewright.progress import Progress, silent
 from tilewright.race.stats import Interval, fewest, paired_bounds
 
@@ -45,7 +47,7 @@ An all-to-all is made of sends and receives, which have no algorithm."""
 SUMS = ("all_reduce", "reduce_scatter")
 OF_ONE_COLLECTIVE = (2, 24)
 """Since this version of NCCL a setting can name the collective: ``NCCL_ALGO=allreduce:tree``."""
-Message = tuple[str, int]
+Message: TypeAlias = tuple[str, int]
 """A collective, and the bytes of its message."""
 
 
@@ -210,63 +212,69 @@ class _Race:
 
 @dataclass(frozen=True)
 class RecommendedSetting:
-    """A setting for the launch of the user's program. ``lines``: the environment variables. ``saved``: the share of the
-    time of this collective that it saves, weighted by the program's messages."""
+    """A setting for the launch of the user's program. Times are means over the messages of the program.
+
+    lossy: whether sums can have other bits.
+    """
 
     collective: str
     setting: NcclSetting
-    lines: tuple[str, ...]
-    saved: float
+    default_us: float
+    us: float
     lossy: bool
     why: str
 
 
-def recommended(race: RacedSettings, messages: Mapping[Message, int]) -> tuple[RecommendedSetting, ...]:
+def recommended(race: RacedSettings, messages: Iterable[ProgramMessage]) -> tuple[RecommendedSetting, ...]:
     """Returns for each collective the setting that saves most time, if one is faster beyond the noise at a size of the
     program, and at none of its sizes slower.
 
-    messages: each message of the program, as raced, and how often it occurs. Several collectives can be set apart only
-    by NCCL 2.24 or newer; for an older one, a program with several collectives gets no recommendation.
+    messages: those of the program, which were raced. Only NCCL 2.24 or newer has settings for one collective; for an
+    older one, a program with several collectives gets no recommendation.
     """
-    collectives = tuple(dict.fromkeys(name for name, _ in messages))
-    apart = _version(race.facts.nccl) >= OF_ONE_COLLECTIVE
-    if len(collectives) > 1 and not apart:
+    of: dict[str, dict[int, int]] = {}
+    for each in messages:
+        of.setdefault(each.collective, {})[each.bytes] = each.count
+    if len(of) > 1 and not _names_collectives(race.facts):
         return ()
-    best = (_best(race, name, messages, apart and len(collectives) > 1) for name in collectives)
+    best = (_best(race, name, sizes) for name, sizes in of.items())
     return tuple(each for each in best if each is not None)
 
 
-def _best(race: RacedSettings, name: str, messages: Mapping[Message, int], apart: bool) -> RecommendedSetting | None:
-    sizes = {size: many for (each, size), many in messages.items() if each == name}
+def launch_lines(facts: RankFacts, chosen: Sequence[RecommendedSetting]) -> tuple[str, ...]:
+    """Returns the environment variables for the launch of the program, as ``NAME=value``."""
+    lines = []
+    for variable in SETTABLE:
+        values = [
+            f"{each.collective.replace('_', '')}:{value}" if _names_collectives(facts) else value
+            for each in chosen if (value := each.setting.variables.get(variable))
+        ]  # fmt: skip
+        lines += [f"{variable}={';'.join(values)}"] if values else []
+    return tuple(lines)
+
+
+def _names_collectives(facts: RankFacts) -> bool:
+    version = tuple(int(part) for part in facts.nccl.split(".") if part.isdecimal())
+    return version >= OF_ONE_COLLECTIVE
+
+
+def _best(race: RacedSettings, name: str, sizes: Mapping[int, int]) -> RecommendedSetting | None:
     found = []
     for setting in dict.fromkeys(each.setting for each in race.raced if each.collective == name):
         rows = [each for each in race.raced if (each.collective, each.setting) == (name, setting)]
         rows = [each for each in rows if each.bytes in sizes]
-        if setting.protocol == NEVER_FORCED or {each.bytes for each in rows} != set(sizes) or any(each.slower for each in rows):
+        if setting.protocol == NEVER_FORCED or {each.bytes for each in rows} != set(sizes):
             continue
-        if not any(each.faster for each in rows):
+        if any(each.slower for each in rows) or not any(each.faster for each in rows):
             continue
         before = math.fsum(sizes[each.bytes] * each.default_us for each in rows)
-        found.append((1.0 - math.fsum(sizes[each.bytes] * each.us for each in rows) / before, setting, rows))
+        after = math.fsum(sizes[each.bytes] * each.us for each in rows)
+        found.append((before, after, setting, rows))
     if not found:
         return None
-    saved, setting, rows = max(found, key=lambda each: each[0])
-    return RecommendedSetting(name, setting, _lines(name, setting, apart), saved, name in SUMS, _why(rows))
-
-
-def _lines(name: str, setting: NcclSetting, apart: bool) -> tuple[str, ...]:
-    of = f"{name.replace('_', '')}:" if apart else ""
-    return tuple(f"{variable}={of}{value}" for variable, value in setting.variables.items())
-
-
-def _why(rows: Iterable[RacedSetting]) -> str:
-    said = "; ".join(f"{in_bytes(each.bytes)}: {each.ratio} of the time of NCCL's choice" for each in rows)
-    return f"{said}; the order of summation may differ with three or more ranks" if _sums(rows) else said
-
-
-def _sums(rows: Iterable[RacedSetting]) -> bool:
-    return any(each.collective in SUMS for each in rows)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+    before, after, setting, rows = min(found, key=lambda each: each[1] / each[0])
+    count = sum(sizes.values())
+    why = "; ".join(f"{in_bytes(each.bytes)}: {each.ratio} of the time of NCCL's choice" for each in rows)
+    if name in SUMS:
+        why = f"{why}; sums of three or more ranks may have other bits"
+    return RecommendedSetting(name, setting, before / count, after / count, name in SUMS, why)

@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -156,43 +158,85 @@ class Rank:
             self.dist.all_reduce(bucket)
         return {"digest": hashlib.sha256(values.cpu().numpy().tobytes()).hexdigest()}
 
-    # Overlap ----------------------------------------------------------------------------------------
+    # Training steps ---------------------------------------------------------------------------------
 
-    def overlap(self, width: int, layers: int, batch: int, bucket_cap_mb: float, rounds: int) -> Answer:
+    def overlap(self, width: int, layers: int, batch: int, bucket_mb: float, rounds: int) -> Answer:
         """Times a training step of a perceptron under DistributedDataParallel in three ways, in turn: with
         communication, without it (``no_sync``), and the communication alone. Returns µs of each, by round.
         """
         torch, dist = self.torch, self.dist
-        dtype = torch.bfloat16 if self.cuda else torch.float32
-        torch.manual_seed(0)
-        inner = torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
-        inner = inner.to(self.device, dtype)
-        ids = [self.rank] if self.cuda else None
-        model = torch.nn.parallel.DistributedDataParallel(inner, device_ids=ids, bucket_cap_mb=bucket_cap_mb)
-        x = torch.randn(batch, width, device=self.device, dtype=dtype)
-        message = max(1, int(bucket_cap_mb * 1024 * 1024) // x.element_size())
-        gradients = torch.zeros(layers * width * width, device=self.device, dtype=dtype).split(message)
-
-        def step() -> None:
-            model(x).square().mean().backward()
+        model, x = self._data_parallel(width, layers, bucket_mb), self._inputs(batch, width)
+        message = max(1, int(bucket_mb * 1024 * 1024) // x.element_size())
+        gradients = torch.zeros(layers * width * width, device=self.device, dtype=x.dtype).split(message)
 
         def compute() -> None:
             with model.no_sync():
-                model(x).square().mean().backward()
+                trained(model, x)
 
         def communication() -> None:
             for each in [dist.all_reduce(part, async_op=True) for part in gradients]:
                 each.wait()
 
-        ways = {"step": step, "compute": compute, "communication": communication}
+        ways = {"step": lambda: trained(model, x), "compute": compute, "communication": communication}
+        us = self._in_turn(ways, rounds)
+        size = sum(each.numel() * each.element_size() for each in gradients)
+        return {"us": us, "bytes": size, "messages": len(gradients)}
+
+    def buckets(self, width: int, layers: int, batch: int, megabytes: list[float], rounds: int) -> Answer:
+        """Times the training step with several bucket sizes, in turn. The key ``view`` has torch's default size and
+        ``gradient_as_bucket_view``. Returns µs of each, by round."""
+        x = self._inputs(batch, width)
+        models = {str(each): self._data_parallel(width, layers, each) for each in megabytes}
+        models["view"] = self._data_parallel(width, layers, 0.0, gradient_as_bucket_view=True)
+        return {"us": self._in_turn({name: partial(trained, each, x) for name, each in models.items()}, rounds)}
+
+    def prefetch(self, width: int, layers: int, batch: int, rounds: int) -> Answer:
+        """Times the training step of a sharded perceptron (FSDP 2) without and with an explicit prefetch in the forward
+        pass, in turn. Returns µs of each, by round."""
+        from torch.distributed.fsdp import fully_shard
+
+        x, models = self._inputs(batch, width), {}
+        for name in ("implicit", "explicit"):
+            model = self._perceptron(width, layers)
+            parts = [fully_shard(layer) for layer in model]
+            fully_shard(model)
+            for part, following in pairwise(parts) if name == "explicit" else ():
+                part.set_modules_to_forward_prefetch([following])
+            models[name] = model
+        return {"us": self._in_turn({name: partial(trained, each, x) for name, each in models.items()}, rounds)}
+
+    def _perceptron(self, width: int, layers: int) -> Any:
+        torch = self.torch
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
+        return model.to(self.device, torch.bfloat16 if self.cuda else torch.float32)
+
+    def _data_parallel(self, width: int, layers: int, bucket_mb: float, **more: object) -> Any:
+        """Makes a perceptron under DistributedDataParallel. ``bucket_mb``: 0 is torch's default."""
+        given = {"bucket_cap_mb": bucket_mb, **more} if bucket_mb else more
+        ids = [self.rank] if self.cuda else None
+        wrapper = self.torch.nn.parallel.DistributedDataParallel
+        return wrapper(self._perceptron(width, layers), device_ids=ids, **given)
+
+    def _inputs(self, batch: int, width: int) -> Tensor:
+        dtype = self.torch.bfloat16 if self.cuda else self.torch.float32
+        return self.torch.randn(batch, width, device=self.device, dtype=dtype)
+
+    def _in_turn(self, ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+        """Times each way in each round, and begins each round with another one. The first two rounds warm up: DDP makes
+        its buckets anew after its first step."""
         found: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds + 2):
             for name in turned(tuple(ways), number):
                 us = self._timed(ways[name], 2)
-                if number >= 2:  # the first rounds warm up; DDP makes its buckets anew after the first step
+                if number >= 2:
                     found[name].append(us)
-        size = sum(each.numel() * each.element_size() for each in gradients)
-        return {"us": found, "bytes": size, "messages": len(gradients)}
+        return found
+
+
+def trained(model: Any, x: Tensor) -> None:
+    """Computes the gradients of one step."""
+    model(x).square().mean().backward()
 
 
 def turned(names: tuple[str, ...], by: int) -> Iterator[str]:
