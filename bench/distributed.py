@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from common import EXAMPLES, made_here, write
 from tilewright.errors import TilewrightError
 from tilewright.hardware.gpu import count
 from tilewright.ledger.agent_records import AgentChange
+from tilewright.ledger.codec import to_json
 from tilewright.profile.collectives import ProgramMessage, communication
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
@@ -78,20 +78,20 @@ class Bench:
             sizes = SIZES if self.backend == "nccl" else SIZES[:6]
             measured = measured_by(job, sizes, COLLECTIVES, time.monotonic() + 0.7 * NEEDED_S["sweep"])
             overlap = measure_overlap(job)
-        return {"collectives": asdict(measured), "overlap": asdict(overlap)}
+        return {"collectives": to_json(measured), "overlap": to_json(overlap)}
 
     def training(self) -> dict[str, Any]:
         with started_ranks(self.backend) as job:
             job.begin(RUN_S)
-            found: dict[str, Any] = {"buckets": [asdict(each) for each in race_buckets(job)]}
+            found: dict[str, Any] = {"buckets": [to_json(each) for each in race_buckets(job)]}
             if self.backend == "nccl":
-                found["prefetch"] = [asdict(each) for each in race_prefetch(job)]
+                found["prefetch"] = [to_json(each) for each in race_prefetch(job)]
         return found
 
     def program(self) -> dict[str, Any]:
         with program_copy(self.command, {}) as copy:
             traces, times = traces_of(copy, max(RUN_S, self.left))
-        return {"communication": asdict(communication(traces, steps=STEPS)), "steps_us": times}
+        return {"communication": to_json(communication(traces, steps=STEPS)), "steps_us": times}
 
     def settings(self) -> dict[str, Any]:
         rows = self.record.get("program", {}).get("communication", {}).get("messages", ())
@@ -102,7 +102,7 @@ class Bench:
         race = race_settings(self.backend, cells, settings=some, seconds=max(NEEDED_S["settings"], 0.5 * self.left))
         best = recommended(race, own)
         lines = launch_lines(race.facts, best)
-        return {"race": asdict(race), "recommended": [asdict(each) for each in best], "lines": lines}
+        return {"race": to_json(race), "recommended": [to_json(each) for each in best], "lines": lines}
 
     def judged(self) -> dict[str, Any]:
         script = self.command.script

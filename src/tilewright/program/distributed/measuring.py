@@ -51,17 +51,17 @@ def measure_host(
 
     Raises MachineError without enough GPUs, and ToolFailed if no collective could be measured.
     """
-    began, failed, overlap, settings = time.monotonic(), list[str](), None, None
+    until, failed, overlap, settings = time.monotonic() + seconds, list[str](), None, None
     with started_ranks(backend, ranks) as job:
         job.begin(seconds)
-        measured = measured_by(job, sizes, COLLECTIVES, began + SWEEP * seconds, progress)
+        measured = measured_by(job, sizes, COLLECTIVES, time.monotonic() + SWEEP * (until - time.monotonic()), progress)
         try:
             overlap = measure_overlap(job, seconds=max(10.0, OVERLAP * seconds))
         except ToolFailed as error:
             failed.append(f"overlap: {error}")
     chosen = main_messages(messages) or TYPICAL
     if backend == "nccl":
-        left = max(10.0, began + seconds - time.monotonic())
+        left = max(10.0, until - time.monotonic())
         try:
             cells = [(each.collective, each.bytes) for each in chosen]
             settings = race_settings(backend, cells, ranks=ranks, seconds=left, progress=progress)
