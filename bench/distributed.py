@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from tilewright.program.copies import program_copy
 from tilewright.program.distributed.changes import DISTRIBUTED_CHANGES
 from tilewright.program.distributed.collectives import COLLECTIVES, SIZES, in_bytes, measured_by
 from tilewright.program.distributed.measuring import main_messages
-from tilewright.program.distributed.ranks import Backend, started_ranks
+from tilewright.program.distributed.ranks import Backend, Ranks, started_ranks
 from tilewright.program.distributed.settings import SETTINGS, launch_lines, race_settings, recommended
 from tilewright.program.distributed.training import measure_overlap, race_buckets, race_prefetch
 from tilewright.program.profiling import traces_of
@@ -46,7 +48,8 @@ from tilewright.program.trying import ProgramTrials
 from tilewright.runtime.started import STEPS
 from tilewright.specialists.changing import proposal_of
 
-NEEDED_S = {"sweep": 30.0, "training": 25.0, "program": 25.0, "settings": 30.0, "judged": 60.0}
+NEEDED_S = {"sweep": 30.0, "training": 15.0, "program": 20.0, "settings": 30.0, "judged": 50.0}
+SWEEP_S = 20.0
 """Seconds that a part takes about. A part begins if so many are left."""
 RUN_S = 60.0
 FIXED = tuple(
@@ -55,7 +58,10 @@ FIXED = tuple(
                  ("reduce_scatter", 1 << 20), ("broadcast", 1 << 20))
 )  # fmt: skip
 JUDGED = ("ddp_bucket_100_mb", "ddp_gradient_as_bucket_view")
-LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+LAUNCH = (
+    sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
+    "--nproc-per-node", "2", "train.py",
+)  # fmt: skip
 
 
 class Bench:
@@ -65,6 +71,7 @@ class Bench:
         self.backend, self.record, self.until = backend, record, until
         place = folder / "data_parallel"
         shutil.copytree(EXAMPLES / "data_parallel", place, ignore=shutil.ignore_patterns("__pycache__"))
+        self.ending = ExitStack()
         small = ("--width", "64", "--layers", "2", "--batch", "32") if backend == "gloo" else ()
         self.command = ProgramCommand.of([*LAUNCH, *small, "--steps", "2000"], place)
 
@@ -72,28 +79,30 @@ class Bench:
     def left(self) -> float:
         return self.until - time.monotonic()
 
+    @cached_property
+    def job(self) -> Ranks:
+        """The ranks of the first two parts. They end before the program starts."""
+        job = self.ending.enter_context(started_ranks(self.backend))
+        job.begin(RUN_S)
+        return job
+
     def sweep(self) -> dict[str, Any]:
-        with started_ranks(self.backend) as job:
-            job.begin(RUN_S)
-            sizes = SIZES if self.backend == "nccl" else SIZES[:6]
-            measured = measured_by(job, sizes, COLLECTIVES, time.monotonic() + 0.7 * NEEDED_S["sweep"])
-            overlap = measure_overlap(job)
-        return {"collectives": to_json(measured), "overlap": to_json(overlap)}
+        job, sizes = self.job, SIZES if self.backend == "nccl" else SIZES[:6]
+        measured = measured_by(job, sizes, COLLECTIVES, time.monotonic() + SWEEP_S)
+        return {"collectives": to_json(measured), "overlap": to_json(measure_overlap(job))}
 
     def training(self) -> dict[str, Any]:
-        with started_ranks(self.backend) as job:
-            job.begin(RUN_S)
-            found: dict[str, Any] = {"buckets": [to_json(each) for each in race_buckets(job)]}
-            if self.backend == "nccl":
-                found["prefetch"] = [to_json(each) for each in race_prefetch(job)]
-        return found
+        raced = {"buckets": race_buckets(self.job), "prefetch": race_prefetch(self.job)}
+        return {name: [to_json(each) for each in rows] for name, rows in raced.items()}
 
     def program(self) -> dict[str, Any]:
+        self.ending.close()
         with program_copy(self.command, {}) as copy:
             traces, times = traces_of(copy, max(RUN_S, self.left))
         return {"communication": to_json(communication(traces, steps=STEPS)), "steps_us": times}
 
     def settings(self) -> dict[str, Any]:
+        self.ending.close()
         rows = self.record.get("program", {}).get("communication", {}).get("messages", ())
         own = main_messages(ProgramMessage(**each) for each in rows)
         chosen = {(each.collective, each.bytes): each for each in (*FIXED, *own)}
@@ -170,8 +179,9 @@ def main() -> int:
     until, path = time.monotonic() + args.seconds, Path(args.out)
     record: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"left out": {}}
     record |= made_here()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         bench = Bench(args.backend, Path(folder), record, until)
+        stack.callback(bench.ending.close)
         for part in args.only or NEEDED_S:
             act: Callable[[], dict[str, Any]] = getattr(bench, part)
             if part in record and "failed" not in record[part]:

@@ -7,7 +7,6 @@ the standard library and torch, since the user's environment need not have Tilew
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import os
@@ -95,8 +94,6 @@ class Rank:
         call()
         right = ask()  # also the warm-up
         us = [self._timed(call, calls) for _ in range(samples + 1)][1:]
-        del call, ask
-        gc.collect()
         return {"us": us, "right": right}
 
     def _collective(self, name: str, elements: int) -> tuple[Callable[[], object], Callable[[], bool]]:
