@@ -106,6 +106,7 @@ class BackwardPrefetch(ProgramChange):
     absent = "the program does not switch off the prefetch of FullyShardedDataParallel, which is on by default"
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
+        """Yields the calls that set ``backward_prefetch`` to None or to ``BACKWARD_POST``."""
         for call in module.calls(*FSDP):
             given = next((each.value for each in call.keywords if each.arg == "backward_prefetch"), None)
             if isinstance(given, ast.Constant) and given.value is None:

@@ -134,7 +134,7 @@ def race_settings(
             except TilewrightError as error:
                 failed[str(setting)] = str(error)
                 del jobs[setting]
-        race = _Race(jobs, failed, until, random.Random(seed), progress)
+        race = _JobsInTurn(jobs, failed, until, random.Random(seed), progress)
         raced = tuple(race.every(messages))
         facts = jobs[DEFAULT].facts
     text = json.dumps([asdict(each) for each in raced], default=str)
@@ -142,7 +142,7 @@ def race_settings(
     return RacedSettings(facts, facts.protected, raced, failed, race.rounds, digest)
 
 
-class _Race:
+class _JobsInTurn:
     """Races jobs that have begun."""
 
     def __init__(

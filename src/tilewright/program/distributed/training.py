@@ -13,6 +13,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.errors import ToolFailed
 from tilewright.program.distributed.ranks import Ranks
@@ -81,7 +82,7 @@ def race_prefetch(job: Ranks, *, rounds: int = ROUNDS, seconds: float = 60.0) ->
     return _raced(us, {name: f"{name} prefetch" for name in us}, "implicit")
 
 
-def _asked(job: Ranks, do: str, seconds: float, **order: object) -> tuple[dict[str, object], dict[str, list[float]]]:
+def _asked(job: Ranks, do: str, seconds: float, **order: object) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Returns the first rank's answer, and the times of the slowest rank in each round."""
     answers = job.ask(do, seconds, **SIZES[job.facts.backend], **order)
     if failed := next((each["failed"] for each in answers if "failed" in each), ""):
@@ -115,5 +116,5 @@ def overlap_of(
     found = median_interval([each + shift for each in shares])
     hidden = Interval(found.low - shift, found.centre - shift, found.high - shift, found.confidence, found.n)
     digest = hashlib.sha256(json.dumps([step, compute, communication]).encode()).hexdigest()[:8]
-    medians = (statistics.median(each) for each in (step, compute, communication))
-    return MeasuredOverlap(bucket_mb, size, messages, *medians, hidden, digest)
+    whole, alone, wire = (statistics.median(each) for each in (step, compute, communication))
+    return MeasuredOverlap(bucket_mb, size, messages, whole, alone, wire, hidden, digest)

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
@@ -219,7 +219,7 @@ class Rank:
         dtype = self.torch.bfloat16 if self.cuda else self.torch.float32
         return self.torch.randn(batch, width, device=self.device, dtype=dtype)
 
-    def _in_turn(self, ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    def _in_turn(self, ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
         """Times each way in each round, and begins each round with another one. The first two rounds warm up: DDP makes
         its buckets anew after its first step."""
         found: dict[str, list[float]] = {name: [] for name in ways}
