@@ -51,10 +51,10 @@ def test_variables_of_multicast_cannot_be_set(name: str) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_collective_gives_the_right_result(jobs: dict[int, Ranks], ranks: int) -> None:
-    found = measured_by(jobs[ranks], (1536, 96 << 10), COLLECTIVES, time.monotonic() + SECONDS)
+    found = measured_by(jobs[ranks], (3 << 18, 3 << 19), COLLECTIVES, time.monotonic() + SECONDS)
     assert not found.missing
     assert [(each.collective, each.bytes) for each in found.times] == [
-        (name, size) for name in COLLECTIVES for size in (1536, 96 << 10)
+        (name, size) for name in COLLECTIVES for size in (3 << 18, 3 << 19)
     ]
     for each in found.times:
         assert each.right and len(each.samples_us) == 15
@@ -94,6 +94,13 @@ def test_a_rank_that_is_late_or_dies_ends_the_job_in_one_line() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_rank_that_dies_ends_the_order_in_one_line(jobs: dict[int, Ranks]) -> None:
+    """The last test of the job of three."""
+    jobs[3]._processes[2].kill()
+    with pytest.raises(ToolFailed, match="rank 2 was killed by signal 9 during 'sums'"):
+        jobs[3].ask("sums", SECONDS, buckets=[8], seed=1)
 
 
 def test_without_two_gpus_one_line_says_what_is_possible() -> None:

@@ -35,6 +35,7 @@ SETTABLE = ("NCCL_ALGO", "NCCL_PROTO")
 PROTECTED = re.compile(r"NVLS|MULTICAST", re.IGNORECASE)
 """Matches names of variables that say how multicast and NVLS are used."""
 START_SECONDS = 120.0
+ENDING_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,19 @@ class Ranks:
             except queue.Empty:
                 raise ToolFailed(f"rank {number} did not end '{what}' within {seconds:.0f} s") from None
             if not line:
-                raise ToolFailed(f"rank {number} ended during '{what}': {_last_line(self._errors[number])}")
+                raise ToolFailed(self._ended(number, what))
             answers.append(json.loads(line))
         return tuple(answers)
+
+    def _ended(self, number: int, what: str) -> str:
+        """Returns how a rank ended during an order."""
+        try:
+            code = self._processes[number].wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"rank {number} stopped answering during '{what}': {_last_line(self._errors[number])}"
+        if code < 0:
+            return f"rank {number} was killed by signal {-code} during '{what}'"
+        return f"rank {number} ended with exit code {code} during '{what}': {_last_line(self._errors[number])}"
 
 
 def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
