@@ -18,6 +18,7 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecor
 from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
+from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import look_ahead
 from tilewright.optimize.gates.base import Gate, Judged
 from tilewright.optimize.options import Options
@@ -48,6 +49,7 @@ class Setup:
     bounds: Mapping[str, Bound]
     options: Options
     progress: Progress
+    elsewhere: OtherArchitectures = field(default_factory=lambda: OtherArchitectures({}))
 
 
 @dataclass

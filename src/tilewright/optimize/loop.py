@@ -65,6 +65,7 @@ def optimize(
     options, policy = replace(options or Options(), **limits), policy or Policy()
     check_changes(options.changes, editable_files(task))
     target = target_of(arch, detect())
+    task = task.on(target.board.arch)
     with ExitStack() as stack:
         if session is not None:
             stack.enter_context(session)
@@ -143,6 +144,7 @@ class Loop(Bookkeeping):
                 raced = gate.race(verified, self.incumbent)
                 confirmed = gate.confirm(raced, self.incumbent)
                 judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
+                judged = self.setup.elsewhere.judged(judged, self.incumbent)
             return judged
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
