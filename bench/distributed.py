@@ -38,9 +38,8 @@ from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
 from tilewright.program.distributed.changes import DISTRIBUTED_CHANGES
 from tilewright.program.distributed.collectives import COLLECTIVES, SIZES, in_bytes, measured_by
-from tilewright.program.distributed.measuring import main_messages
 from tilewright.program.distributed.ranks import Backend, Ranks, started_ranks
-from tilewright.program.distributed.settings import SETTINGS, launch_lines, race_settings, recommended
+from tilewright.program.distributed.settings import SETTINGS, launch_lines, main_messages, race_settings, recommended
 from tilewright.program.distributed.training import measure_overlap, race_buckets, race_prefetch
 from tilewright.program.profiling import traces_of
 from tilewright.program.reading.reach import reached_modules
@@ -104,8 +103,8 @@ class Bench:
     def settings(self) -> dict[str, Any]:
         self.ending.close()
         rows = self.record.get("program", {}).get("communication", {}).get("messages", ())
-        own = main_messages(ProgramMessage(**each) for each in rows)
-        chosen = {(each.collective, each.bytes): each for each in (*FIXED, *own)}
+        own = [ProgramMessage(**each) for each in rows]
+        chosen = {(each.collective, each.bytes): each for each in (*FIXED, *main_messages(own))}
         some = SETTINGS if self.backend == "nccl" else SETTINGS[:2]  # gloo ignores them: a race of equals
         cells = list(chosen) if self.backend == "nccl" else list(chosen)[:2]
         race = race_settings(self.backend, cells, settings=some, seconds=max(NEEDED_S["settings"], 0.5 * self.left))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tilewright.profile.collectives import ProgramMessage
-from tilewright.program.distributed.measuring import main_messages
 from tilewright.program.distributed.ranks import RankFacts
 from tilewright.program.distributed.settings import (
     SETTINGS,
@@ -13,6 +12,7 @@ from tilewright.program.distributed.settings import (
     RacedSetting,
     RacedSettings,
     launch_lines,
+    main_messages,
     recommended,
 )
 from tilewright.program.distributed.training import overlap_of
@@ -70,8 +70,13 @@ def test_several_collectives_are_set_apart_from_nccl_2_24_on() -> None:
     lines = ("NCCL_ALGO=allreduce:Tree;allgather:Ring", "NCCL_PROTO=allreduce:LL;allgather:Simple")
     assert launch_lines(found.facts, both) == lines
     old = race(*rows, nccl="2.21.5")
+    assert recommended(old, (SMALL, ProgramMessage("all_to_all", 8, 1))) == (), "its algorithm may not exist there"
     assert recommended(old, (SMALL, GATHER)) == ()
     assert launch_lines(old.facts, recommended(old, (SMALL,))) == ("NCCL_ALGO=Tree", "NCCL_PROTO=LL")
+
+
+def test_without_messages_of_a_program_nothing_is_recommended() -> None:
+    assert recommended(race(row(SMALL, TREE, 0.5, 0.6)), ()) == ()
 
 
 def test_settings_name_no_multicast() -> None:

@@ -11,10 +11,10 @@ from tilewright.profile.collectives import ProgramMessage
 from tilewright.program.distributed.collectives import COLLECTIVES, SIZES, MeasuredCollectives, measured_by
 from tilewright.program.distributed.ranks import Backend, started_ranks
 from tilewright.program.distributed.settings import (
-    ALGORITHMS,
     RacedSettings,
     RecommendedSetting,
     launch_lines,
+    main_messages,
     race_settings,
     recommended,
 )
@@ -24,8 +24,8 @@ from tilewright.progress import Progress, silent
 SWEEP, OVERLAP = 0.4, 0.2
 """The shares of the time for the collectives and for the overlap. The rest is for the settings."""
 TYPICAL = (ProgramMessage("all_reduce", 64 << 10, 1), ProgramMessage("all_reduce", 25 << 20, 1))
-"""The messages for which settings are raced if those of the program are not known: a small one, and DDP's bucket."""
-MOST_MESSAGES = 6
+"""The messages for which settings are raced, and none is recommended, if those of the program are not known: a small
+one, and DDP's bucket."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,13 @@ def measure_host(
             overlap = measure_overlap(job, seconds=max(10.0, OVERLAP * seconds))
         except ToolFailed as error:
             failed.append(f"overlap: {error}")
-    chosen = main_messages(messages) or TYPICAL
+    messages = tuple(messages)
     if backend == "nccl":
         left = max(10.0, until - time.monotonic())
         try:
-            cells = [(each.collective, each.bytes) for each in chosen]
+            cells = [(each.collective, each.bytes) for each in main_messages(messages) or TYPICAL]
             settings = race_settings(backend, cells, ranks=ranks, seconds=left, progress=progress)
         except ToolFailed as error:
             failed.append(f"settings of NCCL: {error}")
-    found = recommended(settings, chosen) if settings is not None else ()
+    found = recommended(settings, messages) if settings is not None else ()
     return HostCommunication(measured, overlap, settings, found, launch_lines(measured.facts, found), tuple(failed))
-
-
-def main_messages(messages: Iterable[ProgramMessage]) -> tuple[ProgramMessage, ...]:
-    """Returns the messages with which a program's settings are raced: those that move most bytes."""
-    able = (each for each in messages if each.collective in ALGORITHMS)
-    return tuple(sorted(able, key=lambda each: -each.bytes * each.count)[:MOST_MESSAGES])

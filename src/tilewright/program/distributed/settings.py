@@ -34,6 +34,7 @@ TAIL = 0.025
 GAIN = 0.02
 """A setting is recommended only if it saves more than this share of the time."""
 SPARE_ROUNDS = 6
+MOST_MESSAGES = 6
 SUM_ELEMENTS = 1 << 18
 PROTOCOLS = ("LL", "LL128", "Simple")
 NEVER_FORCED = "LL128"
@@ -225,18 +226,24 @@ class RecommendedSetting:
     why: str
 
 
-def recommended(race: RacedSettings, messages: Iterable[ProgramMessage]) -> tuple[RecommendedSetting, ...]:
-    """Returns for each collective the setting that saves most time, if one is faster beyond the noise at a size of the
-    program, and at none of its sizes slower.
+def main_messages(messages: Iterable[ProgramMessage]) -> tuple[ProgramMessage, ...]:
+    """Returns the messages with which a program's settings are raced: those that move most bytes."""
+    able = (each for each in messages if each.collective in ALGORITHMS)
+    return tuple(sorted(able, key=lambda each: -each.bytes * each.count)[:MOST_MESSAGES])
 
-    messages: those of the program, which were raced. Only NCCL 2.24 or newer has settings for one collective; for an
-    older one, a program with several collectives gets no recommendation.
+
+def recommended(race: RacedSettings, messages: Sequence[ProgramMessage]) -> tuple[RecommendedSetting, ...]:
+    """Returns for each collective the setting that saves most time, if one is faster beyond the noise for one of the
+    program's `main_messages`, and slower for none of them.
+
+    messages: all messages of the program. Only NCCL 2.24 or newer has settings for one collective; for an older one, a
+    program with several collectives gets no recommendation.
     """
-    of: dict[str, dict[int, int]] = {}
-    for each in messages:
-        of.setdefault(each.collective, {})[each.bytes] = each.count
-    if len(of) > 1 and not _names_collectives(race.facts):
+    if len({each.collective for each in messages}) > 1 and not _names_collectives(race.facts):
         return ()
+    of: dict[str, dict[int, int]] = {}
+    for each in main_messages(messages):
+        of.setdefault(each.collective, {})[each.bytes] = each.count
     best = (_best(race, name, sizes) for name, sizes in of.items())
     return tuple(each for each in best if each is not None)
 
