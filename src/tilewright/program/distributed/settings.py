@@ -241,10 +241,10 @@ def recommended(race: RacedSettings, messages: Sequence[ProgramMessage]) -> tupl
     """
     if len({each.collective for each in messages}) > 1 and not _names_collectives(race.facts):
         return ()
-    of: dict[str, dict[int, int]] = {}
+    of: dict[str, dict[int, int]] = {each.collective: {} for each in messages}
     for each in main_messages(messages):
-        of.setdefault(each.collective, {})[each.bytes] = each.count
-    best = (_best(race, name, sizes) for name, sizes in of.items())
+        of[each.collective][each.bytes] = each.count
+    best = (_best(race, name, sizes) for name, sizes in of.items() if sizes)
     return tuple(each for each in best if each is not None)
 
 
