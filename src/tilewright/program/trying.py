@@ -26,7 +26,7 @@ from tilewright.program import deciding
 from tilewright.program.checking import CheckedChange, checked_change, counted_for
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
-from tilewright.program.early import Meanwhile, enough_memory, may_start_early
+from tilewright.program.early import Meanwhile, enough_memory, may_start_early, meets_apart
 from tilewright.program.findings.base import RunFinding
 from tilewright.program.findings.finding import findings_in
 from tilewright.program.findings.record import RecordedRun
@@ -68,7 +68,7 @@ class ProgramTrials:
         self._noise: ProgramRun | None = None
         self._recorded: tuple[Texts, RecordedRun | ProgramFailed] | None = None
         self._traced: tuple[Texts, Profile] | None = None
-        self._early = may_start_early(command)
+        self._early, self._apart = may_start_early(command), meets_apart(command)
         self._gpu = 0
         """The bytes of the GPU that the runs so far had or found free."""
         self._races: list[float] = []
@@ -271,7 +271,7 @@ class ProgramTrials:
         return run
 
     def _pairs(self, *runs: ProgramRun) -> int:
-        return pairs_at_once(*runs, gpu=self._gpu)
+        return pairs_at_once(*runs, gpu=self._gpu, apart=self._apart)
 
     def _race(
         self, name: str, before: Texts, after: Texts, runs: tuple[ProgramRun, ...], *, seconds: float,
@@ -286,7 +286,8 @@ class ProgramTrials:
             return ProgramFailed("race", f"it takes about {fewest:.0f} s, and {most:.0f} s are left; raise --seconds")
         seconds = min(self.race_seconds, max(seconds, fewest))
         most_steps = min(math.inf if run.cut else run.steps for run in runs)
-        slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps) if pairs else None
+        processes = max(run.processes for run in runs)
+        slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps, processes) if pairs else None
         began = time.monotonic()
         with ExitStack() as stack:
             versions = {
