@@ -4,7 +4,8 @@
 
 An iteration tries one entry of the playbook at one site. The values of the entry are compiled in parallel, and screened
 by their machine code. The gate (`gates.base.Gate`) verifies the remaining variants, races them against the incumbent,
-confirms the fastest on fresh inputs and decides. The ledger records the iteration before the change is kept. So if the
+confirms the fastest on fresh inputs and decides. After the playbook, a proposer may be asked for changes
+(`proposing`), which pass the same gate. The ledger records the iteration before the change is kept. So if the
 process is killed, at most the running iteration is lost, and the same command continues the run.
 """
 
@@ -21,7 +22,7 @@ from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Attempt
+from tilewright.ledger.records import PROPOSER, Attempt
 from tilewright.optimize.attempting import TimeUp, Variant, no_variant, within
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
@@ -30,7 +31,9 @@ from tilewright.optimize.fields import LOOK_AHEAD, FieldBuilder
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
-from tilewright.optimize.proposed import ENTRY, Proposer, check_changes
+from tilewright.optimize.proposed import ENTRY, Proposer, check_changes, proposal_of
+from tilewright.optimize.proposing.asked import Ask, Asked, stopped
+from tilewright.optimize.proposing.command import Command
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import prepare
 from tilewright.progress import Progress, silent
@@ -43,7 +46,7 @@ def optimize(
     task: Task | str, *, arch: str | None = None, workloads: Sequence[str] | str | None = None,
     options: Options | None = None, policy: Policy | None = None, seed: int | None = None,
     ledger: Ledger | None = None, fresh: bool = False, session: Executor | None = None,
-    proposers: Sequence[Proposer] = (), progress: Progress = silent, **limits: Any,
+    proposers: Sequence[Proposer] = (), ask: Ask | None = None, progress: Progress = silent, **limits: Any,
 ) -> Optimized:  # fmt: skip
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
@@ -57,12 +60,15 @@ def optimize(
     fresh: starts a new run. Otherwise an interrupted run with the same key is continued.
     session: a worker process that is already starting (`executors.local.local`).
     proposers: sources of changes that are asked before the playbook.
+    ask: reaches the proposer of ``options.propose``; the default starts its command.
     Raises RequestError for a wrong argument or task, and its subclass Incorrect if the untouched kernel is wrong.
     Raises MachineError if git, a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
     options, policy = replace(options or Options(), **limits), policy or Policy()
     check_changes(options.changes, editable_files(task))
+    if options.propose is not None and ask is None:
+        ask = Command(options.propose.command)
     target = target_of(arch, detect())
     with ExitStack() as stack:
         if session is not None:
@@ -73,7 +79,7 @@ def optimize(
         ledger = ledger or stack.enter_context(Ledger())
         selected = tuple(task.selected(workloads))
         request = OptimizeRequest(task, target, selected, options, policy, seed, session, progress)
-        start = prepare(stack, request, ledger, fresh, proposers)
+        start = prepare(stack, request, ledger, fresh, proposers, ask)
         loop = Loop(start.setup, start.incumbent, start.iterations)
         if not loop.iterations:
             loop.append(baseline_iteration(start.metrics))
@@ -85,40 +91,83 @@ class Loop(Bookkeeping):
     """Runs the iterations of one run."""
 
     def run(self) -> str:
-        """Runs iterations until there is a reason to stop, and returns that reason."""
-        iterations, minutes = self.setup.options.iterations, self.setup.options.stop_after
+        """Tries the playbook, and then the proposer if there is one. Returns the reasons why they ended."""
         began = time.monotonic()
         self.write_table()  # if the last process was killed, the table may lack the ledger's last row
+        reasons = []
+        if not any(iteration.by_proposer for iteration in self.iterations):  # a resumed run goes on where it was
+            reasons.append(self._run_playbook(began))
+        if self.setup.proposer is not None:
+            reasons.append(self._run_proposer(self.setup.proposer, began))
+        return "; ".join(reasons)
+
+    def _run_playbook(self, began: float) -> str:
+        """Runs iterations until there is a reason to stop, and returns that reason."""
+        iterations = self.setup.options.iterations
         while self.stop is None and len(self.iterations) <= iterations:
-            if time.monotonic() - began > 60 * minutes:
-                return f"{minutes:.3g} minutes were over (--stop-after)"
+            if self._seconds_left(began) < 0:
+                return self._time_over
             started = time.perf_counter()
             chosen = self._choose()
             if chosen is None:
                 return "every entry was tried"
-            proposal, variants, attempts = chosen
-            judged = self._judge(proposal, variants) if variants else _nothing_left(attempts)
-            self.commit_and_record(proposal, variants, judged, attempts, time.perf_counter() - started)
+            self._judge_and_record(*chosen, started)
         return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
+
+    def _run_proposer(self, proposer: Asked, began: float) -> str:
+        """Asks for one proposal after another until there is a reason to stop, and returns that reason."""
+        limits = proposer.options
+        while (reason := stopped(limits, self.iterations)) is None:
+            left = self._seconds_left(began)
+            if left < 0:
+                return self._time_over
+            started = time.perf_counter()
+            self.setup.progress(
+                "propose", len(self.iterations), None, f"waiting for an answer, at most {limits.seconds:g} s"
+            )
+            change = proposer.propose(self.seen(left))
+            if change is not None:
+                proposal = proposal_of(change, self.incumbent.texts, PROPOSER)
+                self._judge_and_record(proposal, *self._built(proposal), started)
+            if proposer.ended:
+                return proposer.ended
+        return reason
+
+    @property
+    def _time_over(self) -> str:
+        return f"{self.setup.options.stop_after:.3g} minutes were over (--stop-after)"
+
+    def _seconds_left(self, began: float) -> float:
+        return 60 * self.setup.options.stop_after - (time.monotonic() - began)
+
+    def _judge_and_record(
+        self, proposal: Proposal, variants: list[Variant], attempts: list[Attempt], started: float
+    ) -> None:
+        judged = self._judge(proposal, variants) if variants else _nothing_left(attempts)
+        self.commit_and_record(proposal, variants, judged, attempts, time.perf_counter() - started)
 
     def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
         """Returns the next proposal that has a variant to judge, or that comes from a proposer. None if all were
         tried."""
-        options = self.setup.options
         for proposal in self.candidates():
-            self.setup.progress("build", len(self.iterations), options.iterations, proposal.name)
-            try:
-                with within(options.minutes * 60):
-                    variants, attempts = self._apply_and_compile(proposal)
-            except TimeUp:
-                late = f"did not compile within {options.minutes:g} min"
-                variants, attempts = [], [no_variant(proposal.place, "failed", late)]
+            variants, attempts = self._built(proposal)
             if variants or proposal.entry == ENTRY or (attempts and proposal.entry == LOOK_AHEAD):
                 # A proposer is always told the outcome of its change, and the ledger has all pruned pairs.
                 return proposal, variants, attempts
             self.count_site(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
         return None
+
+    def _built(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
+        """Applies and compiles the proposal within the time of an iteration."""
+        options = self.setup.options
+        self.setup.progress("build", len(self.iterations), options.iterations, proposal.name)
+        try:
+            with within(options.minutes * 60):
+                return self._apply_and_compile(proposal)
+        except TimeUp:
+            late = f"did not compile within {options.minutes:g} min"
+            return [], [no_variant(proposal.place, "failed", late)]
 
     def _apply_and_compile(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
         """Returns the variants to judge, and an `Attempt` with the reason for every dropped value."""
