@@ -21,7 +21,9 @@ from tilewright.records import Bound, Checked, Json, Machine, MachineCode, Measu
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]
 IterationStatus: TypeAlias = Literal["keep", "revert", "crash"]
-AttemptStatus: TypeAlias = Literal["raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed", "tampering"]
+AttemptStatus: TypeAlias = Literal[
+    "raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed", "tampering"
+]
 Risk: TypeAlias = Literal["lossless", "lossy"]
 
 PROPOSER = "proposer"

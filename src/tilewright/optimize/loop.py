@@ -96,7 +96,8 @@ class Loop(Bookkeeping):
         self.write_table()  # if the last process was killed, the table may lack the ledger's last row
         reasons = []
         if not any(iteration.by_proposer for iteration in self.iterations):  # a resumed run goes on where it was
-            reasons.append(self._run_playbook(began))
+            reason = self._run_playbook(began)
+            reasons += [reason] if self.setup.entries or self.setup.proposer is None else []
         if self.setup.proposer is not None:
             reasons.append(self._run_proposer(self.setup.proposer, began))
         return "; ".join(reasons)

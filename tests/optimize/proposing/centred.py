@@ -36,5 +36,5 @@ task = tw.Task(
     flops=lambda M, N: 2 * M * N,
     independent=("M",),
     space=tw.Space(constants={"TILE": (128, 256, 512)}, shipped={"TILE": 128}),
-    workloads={"rows": {"M": 24, "N": 512}},
+    workloads={"rows": {"M": 1024, "N": 512}},
 )

@@ -36,7 +36,7 @@ HOSTILE: dict[str, Edit] = {
     "the inputs are constants": (
         ('tw.Tensor(("M", "N"), "float32")', 'tw.Tensor(("M", "N"), "float32", tw.uniform(1.0, 1.0001))'),
     ),
-    "the workload is smaller": (('{"M": 24, "N": 512}', '{"M": 1, "N": 8}'),),
+    "the workload is smaller": (('{"M": 1024, "N": 512}', '{"M": 1, "N": 8}'),),
     "the patch changes a test beside the kernel": json.dumps({"patch": ELSEWHERE.format("tests/test_centred.py")}),
     "the patch changes the ledger, by its absolute path": json.dumps({"patch": ELSEWHERE.format("/root/ledger.db")}),
     "the patch puts a link in place of the kernel": json.dumps({"patch": LINK}),
