@@ -16,8 +16,10 @@ from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.mcp.jobs import LOOK_SECONDS, read, write
-from tilewright.optimize.proposing.asked import NoAnswer
 from tilewright.records import Json
+
+AGENT = "agent"
+"""The proposer of a job whose changes come from the tool `propose`."""
 
 
 class Mailbox:
@@ -28,6 +30,8 @@ class Mailbox:
         self._folder, self._number = folder, 0
 
     def __call__(self, request: Mapping[str, Json], seconds: float) -> str:
+        from tilewright.optimize.proposing.asked import NoAnswer  # slow to import, and servers do not need it
+
         self._number += 1
         write(self._folder / "asked.json", {"number": self._number, "request": request})
         end = time.monotonic() + seconds

@@ -35,7 +35,6 @@ from tilewright.mcp.replies import (
     Verb,
     picked,
 )
-from tilewright.optimize.proposing.asked import AGENT
 from tilewright.task.loading import file_named
 
 WAIT_SECONDS = 45
@@ -212,8 +211,8 @@ async def propose(
     folder = Path(state.log).parent
     if patch or done:
         mailbox.answer(folder, {"title": title, "expected": expected, "patch": patch, "done": done})
-    elif state.arguments.get("propose") != AGENT:
-        raise RequestError(f"{state.job} asks no agent; start optimize with propose={AGENT}")
+    elif state.arguments.get("propose") != mailbox.AGENT:
+        raise RequestError(f"{state.job} asks no agent; start optimize with propose={mailbox.AGENT}")
     began = time.monotonic()
     while (state := jobs.job(state.job)).state == "running" and time.monotonic() < began + WAIT_SECONDS:
         if mailbox.asked(folder):

@@ -163,11 +163,11 @@ def optimize(
     propose_only: bool = False, propose_seconds: float = 300.0, propose_attempts: int = 10, **limits: Any,
 ) -> Done:  # fmt: skip
     """``stop_after``: minutes; None: no limit. ``limits``: other fields of `optimize.options.Options`."""
-    from tilewright.mcp.mailbox import Mailbox
+    from tilewright.mcp.mailbox import AGENT, Mailbox
     from tilewright.optimize.loop import optimize
     from tilewright.optimize.optimized import to_json
     from tilewright.optimize.options import Options
-    from tilewright.optimize.proposing.asked import AGENT, Propose
+    from tilewright.optimize.proposing.asked import Propose
     from tilewright.race.rules import Policy
 
     proposer = Propose(propose, propose_seconds, propose_attempts, only=propose_only) if propose else None

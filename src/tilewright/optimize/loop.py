@@ -32,7 +32,7 @@ from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes, proposal_of
-from tilewright.optimize.proposing.asked import Ask, Asked, stopped
+from tilewright.optimize.proposing.asked import Ask, Asked, LedgerChanged, stopped
 from tilewright.optimize.proposing.command import Command
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import prepare
@@ -126,7 +126,11 @@ class Loop(Bookkeeping):
             self.setup.progress(
                 "propose", len(self.iterations), None, f"waiting for an answer, at most {limits.seconds:g} s"
             )
-            change = proposer.propose(self.seen(left))
+            try:
+                change = proposer.propose(self.seen(left))
+            except LedgerChanged as error:  # a finished run is not resumed
+                self.setup.ledger.finish(self.setup.run.run, str(error), ())
+                raise
             if change is not None:
                 proposal = proposal_of(change, self.incumbent.texts, PROPOSER)
                 self._judge_and_record(proposal, *self._built(proposal), started)

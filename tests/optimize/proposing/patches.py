@@ -37,9 +37,9 @@ HOSTILE: dict[str, Edit] = {
         ('tw.Tensor(("M", "N"), "float32")', 'tw.Tensor(("M", "N"), "float32", tw.uniform(1.0, 1.0001))'),
     ),
     "the workload is smaller": (('{"M": 1024, "N": 512}', '{"M": 1, "N": 8}'),),
-    "the patch changes a test beside the kernel": json.dumps({"patch": ELSEWHERE.format("tests/test_centred.py")}),
-    "the patch changes the ledger, by its absolute path": json.dumps({"patch": ELSEWHERE.format("/root/ledger.db")}),
-    "the patch puts a link in place of the kernel": json.dumps({"patch": LINK}),
+    "the patch changes a test beside the kernel": ELSEWHERE.format("tests/test_centred.py"),
+    "the patch changes the ledger, by its absolute path": ELSEWHERE.format("/root/ledger.db"),
+    "the patch puts a link in place of the kernel": LINK,
     "a function of cuda.tile is replaced": (("\n\n@ct.kernel\n", "\nct.sum = ct.max\n\n\n@ct.kernel\n"),),
     "a timer is replaced": (
         ("import cuda.tile as ct\n", "import time\n\nimport cuda.tile as ct\n"),
@@ -73,8 +73,8 @@ USEFUL: dict[str, Edit] = {
     "one pass: the row stays in registers": (
         ('"TILE": (128, 256, 512)}, shipped={"TILE": 128}', '"TILE": (512,)}, shipped={"TILE": 512}'),
         ("    for chunk in range(ct.cdiv(N, TILE)):\n        total = total + ct.load(x, (row, chunk), (1, TILE), "
-         "padding_mode=ZERO)\n    mean = ct.sum(total,", "    part = ct.load(x, (row, 0), (1, TILE), padding_mode=ZERO)\n"
-         "    mean = ct.sum(part,"),
+         "padding_mode=ZERO)\n    mean = ct.sum(total,",
+         "    part = ct.load(x, (row, 0), (1, TILE), padding_mode=ZERO)\n    mean = ct.sum(part,"),
         ("    for chunk in range(ct.cdiv(N, TILE)):\n        part = ct.load(x, (row, chunk), (1, TILE), "
          f"padding_mode=ZERO)\n        {STORE}", "    ct.store(y, (row, 0), part - mean)"),
         ("    total = ct.zeros((1, TILE), ct.float32)\n", ""),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tilewright.candidate.guard import FileGuard
-from tilewright.errors import RequestError, ToolFailed
+from tilewright.errors import RequestError, StorageError, ToolFailed
 from tilewright.ledger.records import Iteration
 from tilewright.optimize.proposed import Change, Refused, Seen
 from tilewright.optimize.proposing.gate import texts_of
@@ -25,13 +25,14 @@ from tilewright.records import Json
 SECONDS, ATTEMPTS, FAILURES = 300.0, 10, 3
 """The defaults: the time limit of one answer, the most proposals, and after how many unusable answers in a row the
 proposer is not asked again."""
-AGENT = "agent"
-"""The name of the proposer that is connected by MCP."""
 
 
 @dataclass(frozen=True)
 class Propose:
-    """The options for a proposer. ``command``: words of a command line, ``model:PROVIDER:NAME``, or `AGENT`."""
+    """The options for a proposer.
+
+    command: a command line, ``model:PROVIDER:NAME``, or a name for the `Ask` that the run is given.
+    """
 
     command: str
     seconds: float = SECONDS
@@ -47,6 +48,10 @@ class Propose:
 
 class NoAnswer(ToolFailed):
     """The proposer gave no answer. The message gives the reason in one line."""
+
+
+class LedgerChanged(StorageError):
+    """Somebody else wrote rows of this run into the ledger, so the run cannot be trusted and ends."""
 
 
 class Ask(Protocol):
@@ -66,7 +71,7 @@ class Asked:
 
     def propose(self, seen: Seen) -> Change | None:
         """Returns the next change; one that only has a reason if the answer cannot be tried. None if the proposer has
-        nothing left, and `ended` says why."""
+        nothing left, and `ended` says why. Raises LedgerChanged if the run cannot go on."""
         rows = [each for each in seen.iterations if each.by_proposer]
         regions = regions_of(seen.texts, self._task_file, [seen.facts.kernel])
         asked = request(seen, regions, self.options.attempts - len(rows), self._seconds(seen))
@@ -95,13 +100,12 @@ class Asked:
             answer = self._ask(asked, self._seconds(seen))
         except NoAnswer as error:
             failure = error
+        if seen.stored() != rows:
+            raise LedgerChanged("this run's rows in the ledger were changed while the proposer ran; start with --fresh")
         if (changed := guard.changed()) is not None:
             copy = self._folder / f"before-the-proposer-{changed.name}"
             copy.write_bytes(guard.original[changed] or b"")
             self.ended = f"{changed} changed while the proposer ran; its content before is in {copy}"
-        elif seen.stored() != rows:
-            self.ended = "this run's rows in the ledger changed while the proposer ran"
-        if self.ended:
             raise Refused(f"{self.ended}; the answer was not read", True)
         if failure is not None:
             raise failure
@@ -113,7 +117,8 @@ def stopped(limits: Propose, iterations: Sequence[Iteration]) -> str | None:
     rows = [each for each in iterations if each.by_proposer]
     failures = len(list(takewhile(lambda each: each.unusable, reversed(rows))))
     if failures >= limits.failures:
-        return f"{failures} unusable answers of the proposer in a row (--propose-failures): {rows[-1].reason}"
+        times = f"{failures} unusable answer{'s' if failures != 1 else ''}"
+        return f"{times} of the proposer in a row (--propose-failures): {rows[-1].reason}"
     if len(rows) >= limits.attempts:
         return f"{len(rows)} proposal{'s' if len(rows) != 1 else ''} (--propose-attempts)"
     return None
