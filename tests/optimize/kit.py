@@ -33,7 +33,7 @@ from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVarian
 from tilewright.optimize.loop import Loop
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
-from tilewright.optimize.proposing.asked import Ask, Asked, Propose
+from tilewright.optimize.proposing.asked import Ask, ExternalProposer, Propose
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
@@ -342,7 +342,7 @@ def staged(
                 Setup(
                     record, ledger, workspace, builder, gate, tuple(entries), tuple(entries), tuple(proposers),
                     history or {}, bounds, limits, lambda *told: None,
-                    propose and Asked(*propose, task.file, ledger.folder(name)),
+                    propose and ExternalProposer(*propose, task.file, ledger.folder(name)),
                 ),
                 incumbent,
                 iterations,

@@ -31,7 +31,7 @@ from tilewright.languages.base import Argument
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.gates.arena import Entrant
-from tilewright.optimize.proposed import Refused
+from tilewright.optimize.proposed import RefusedProposal
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.playbook.base import NotApplicable
@@ -221,7 +221,7 @@ def noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
         yield
     except MachineError:
         raise
-    except Refused as refused:
+    except RefusedProposal as refused:
         status: AttemptStatus = "tampering" if refused.tampering else "failed"
         dropped.append(replace(no_variant(value, status, str(refused)), diff=refused.patch))
     except Exception as error:

@@ -32,7 +32,7 @@ from tilewright.optimize.fields import look_ahead
 from tilewright.optimize.gates.base import Gate, Judged, metrics_of
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer, Seen, proposal_of
-from tilewright.optimize.proposing.asked import Asked
+from tilewright.optimize.proposing.asked import ExternalProposer
 from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.analyses.edited_files import edited_files
@@ -62,7 +62,7 @@ class Setup:
     bounds: Mapping[str, Bound]
     options: Options
     progress: Progress
-    proposer: Asked | None = None
+    proposer: ExternalProposer | None = None
     """The proposer that is asked after the playbook."""
 
 

@@ -32,8 +32,8 @@ from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes, proposal_of
-from tilewright.optimize.proposing.asked import Ask, Asked, LedgerChanged, stopped
-from tilewright.optimize.proposing.command import Command
+from tilewright.optimize.proposing.asked import Ask, ExternalProposer, LedgerChanged, stopped
+from tilewright.optimize.proposing.command import ProposerCommand
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import prepare
 from tilewright.progress import Progress, silent
@@ -68,7 +68,7 @@ def optimize(
     options, policy = replace(options or Options(), **limits), policy or Policy()
     check_changes(options.changes, editable_files(task))
     if options.propose is not None and ask is None:
-        ask = Command(options.propose.command)
+        ask = ProposerCommand(options.propose.command)
     target = target_of(arch, detect())
     with ExitStack() as stack:
         if session is not None:
@@ -115,7 +115,7 @@ class Loop(Bookkeeping):
             self._judge_and_record(*chosen, started)
         return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
 
-    def _run_proposer(self, proposer: Asked, began: float) -> str:
+    def _run_proposer(self, proposer: ExternalProposer, began: float) -> str:
         """Asks for one proposal after another until there is a reason to stop, and returns that reason."""
         limits = proposer.options
         while (reason := stopped(limits, self.iterations)) is None:

@@ -24,7 +24,7 @@ from tilewright.playbook.base import KernelFacts, NotApplicable, Risk
 ENTRY = "proposed"
 
 
-class Refused(NotApplicable):
+class RefusedProposal(NotApplicable):
     """A proposal that is not tried. The message gives the reason in one line.
 
     tampering: whether the proposal reached for something that decides about it.
@@ -35,9 +35,9 @@ class Refused(NotApplicable):
         super().__init__(reason)
         self.tampering, self.patch = tampering, patch
 
-    def of(self, patch: str) -> Refused:
+    def of(self, patch: str) -> RefusedProposal:
         """Returns the same reason with the patch that was refused."""
-        return Refused(str(self), self.tampering, patch)
+        return RefusedProposal(str(self), self.tampering, patch)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Change:
     risk: Risk = "lossless"
     unusable: str = ""
     """The reason why the change does not fit the incumbent; empty if the change fits."""
-    refused: Refused | None = None
+    refused: RefusedProposal | None = None
     """The reason why the change is not tried; None if it is tried."""
 
 

@@ -26,7 +26,7 @@ from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.gates.predicted import PredictedGate
 from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
-from tilewright.optimize.proposing.asked import Ask, Asked
+from tilewright.optimize.proposing.asked import Ask, ExternalProposer
 from tilewright.optimize.recording import record_of
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import catalogue
@@ -99,7 +99,7 @@ def prepare(
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
     propose, proposer = request.options.propose, None
     if propose is not None and ask is not None:
-        proposer = Asked(propose, ask, task.file, ledger.folder(name))
+        proposer = ExternalProposer(propose, ask, task.file, ledger.folder(name))
     setup = Setup(
         record, ledger, workspace, builder, gate, entries,
         addable(catalogue(), request.language, request.options.lossy),

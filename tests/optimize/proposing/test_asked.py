@@ -22,7 +22,7 @@ from tilewright.ledger.records import Iteration
 from tilewright.optimize.loop import optimize
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposing.asked import NoAnswer, Propose, stopped
-from tilewright.optimize.proposing.command import Command, words_of
+from tilewright.optimize.proposing.command import ProposerCommand, words_of
 from tilewright.records import Json
 
 DOUBLED = "ct.load(x, (i,), (TILE,)) * 2"
@@ -74,7 +74,7 @@ def ran(file: Path, ask: Any, *script: Any, check: Callable[[Stage], None] = lam
 def test_one_that_never_answers_is_killed_with_its_children(file: Path, tmp_path: Path) -> None:
     seconds = for_ever()
     command = python(tmp_path, f"import subprocess\nsubprocess.run(['sleep', '{seconds}'])\n")
-    rows, reason = ran(file, Command(command), seconds=0.5, failures=1)
+    rows, reason = ran(file, ProposerCommand(command), seconds=0.5, failures=1)
     assert rows[0].reason.startswith("the proposer gave no answer in 0.5 s (--propose-seconds): ")
     assert (rows[0].status, rows[0].tampering) == ("crash", "")
     assert reason.startswith("1 unusable answer of the proposer in a row (--propose-failures)") and gone(seconds)
@@ -92,7 +92,7 @@ def test_one_that_never_answers_is_killed_with_its_children(file: Path, tmp_path
 def test_one_that_says_nothing_useful_is_a_row_with_the_reason(
     file: Path, tmp_path: Path, text: str, said: str
 ) -> None:  # fmt: skip
-    rows, _ = ran(file, Command(python(tmp_path, text)), failures=1)
+    rows, _ = ran(file, ProposerCommand(python(tmp_path, text)), failures=1)
     assert [row.status for row in rows] == ["crash"] and said in rows[0].reason.replace("python3", "python")
     assert "\n" not in rows[0].reason and not rows[0].tampering
 
@@ -100,7 +100,7 @@ def test_one_that_says_nothing_useful_is_a_row_with_the_reason(
 def test_one_that_edits_the_reference_on_the_disk_is_not_asked_again(file: Path, tmp_path: Path) -> None:
     """Its answer is not read, and what the user had is not lost."""
     command = python(tmp_path, f"from pathlib import Path\nPath({str(file)!r}).write_text('')\nprint({GOOD!r})")
-    rows, reason = ran(file, Command(command), 0.9)
+    rows, reason = ran(file, ProposerCommand(command), 0.9)
     assert [(row.status, bool(row.tampering)) for row in rows] == [("revert", True)]
     assert reason.startswith(f"{file} changed while the proposer ran; its content before is in ")
     assert Path(reason.rpartition(" ")[2]).read_text() == SCALE
@@ -124,7 +124,7 @@ def test_one_that_writes_its_own_gain_into_the_ledger_ends_the_run(file: Path, t
 
 def test_a_command_has_a_ledger_of_its_own_and_a_folder_for_its_files(tmp_path: Path) -> None:
     text = "import json, os, sys\nprint(json.dumps([json.load(sys.stdin), dict(os.environ)]))"
-    request, seen = json.loads(Command(python(tmp_path, text))({"version": 1, "text": "é"}, 60))
+    request, seen = json.loads(ProposerCommand(python(tmp_path, text))({"version": 1, "text": "é"}, 60))
     assert request == {"version": 1, "text": "é"}
     assert seen["TILEWRIGHT_HOME"] != os.environ["TILEWRIGHT_HOME"] and not Path(seen["TMPDIR"]).exists()
     assert "TILEWRIGHT_TUNED" not in seen and seen["PATH"] == os.environ["PATH"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.optimize.proposing.patches import CENTRED, HOSTILE, LAUNCH, USEFUL, answers, diff, edited
 
-from tilewright.optimize.proposed import Refused
+from tilewright.optimize.proposed import RefusedProposal
 from tilewright.optimize.proposing.gate import texts_of
-from tilewright.optimize.proposing.protocol import MOST_BYTES, Answer, names_of, read_answer
+from tilewright.optimize.proposing.protocol import MOST_BYTES, ProposerAnswer, names_of, read_answer
 from tilewright.optimize.proposing.regions import regions_of
 
 FILE = Path("/somewhere/centred.py")
@@ -36,8 +36,8 @@ def passed(answer: str, text: str = CENTRED, **others: str) -> dict[Path, str]:
     return dict(texts_of(read_answer(answer), texts, regions_of(texts, FILE, ["centre"])))
 
 
-def refused(answer: str, text: str = CENTRED, **others: str) -> Refused:
-    with pytest.raises(Refused) as error:
+def refused(answer: str, text: str = CENTRED, **others: str) -> RefusedProposal:
+    with pytest.raises(RefusedProposal) as error:
         passed(answer, text, **others)
     assert "\n" not in str(error.value)
     return error.value
@@ -150,4 +150,4 @@ def test_names_have_folders_only_where_two_files_share_a_name() -> None:
 def test_a_title_is_one_printable_line() -> None:
     answer = read_answer(json.dumps({"title": "fast\n 1  keep\x1b[2K" + "!" * 99, "patch": "x"}))
     assert answer.title.startswith("fast 1 keep [2K!") and len(answer.title) == 80
-    assert read_answer('{"done": "nothing\\nleft"}') == Answer(done="nothing left")
+    assert read_answer('{"done": "nothing\\nleft"}') == ProposerAnswer(done="nothing left")

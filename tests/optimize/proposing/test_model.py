@@ -15,7 +15,7 @@ from tests.optimize.proposing.patches import diff
 from tests.optimize.proposing.test_asked import FASTER, ran
 
 from tilewright.errors import RequestError
-from tilewright.optimize.proposing.command import Command
+from tilewright.optimize.proposing.command import ProposerCommand
 from tilewright.optimize.proposing.protocol import read_answer
 
 pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
@@ -74,7 +74,7 @@ def test_a_model_that_answers_prose_is_asked_once_more_and_then_refused() -> Non
 
 def test_the_command_of_the_model_speaks_the_protocol(tmp_path: Path) -> None:
     """`test` is the model of pydantic-ai that fills every field at random: an answer that the gate refuses."""
-    rows, _ = ran(repository(tmp_path / "user"), Command("model:test"), failures=1)
+    rows, _ = ran(repository(tmp_path / "user"), ProposerCommand("model:test"), failures=1)
     assert rows[0].status == "crash" and rows[0].unusable and "\n" not in rows[0].reason
 
 
@@ -84,7 +84,7 @@ def test_the_command_of_the_model_speaks_the_protocol(tmp_path: Path) -> None:
 )
 def test_a_model_that_cannot_be_used_is_one_line_before_anything_runs(name: str, said: str) -> None:
     with pytest.raises(RequestError, match="--propose model:") as error:
-        Command(f"model:{name}")
+        ProposerCommand(f"model:{name}")
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -98,6 +98,6 @@ def test_without_the_extra_the_line_names_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not REAL, reason="TILEWRIGHT_TEST_MODEL names no model")
 def test_a_real_model_answers_in_the_form(tmp_path: Path) -> None:
-    rows, reason = ran(repository(tmp_path / "user"), Command(f"model:{REAL}"), *[1.05] * 3, attempts=1)
+    rows, reason = ran(repository(tmp_path / "user"), ProposerCommand(f"model:{REAL}"), *[1.05] * 3, attempts=1)
     assert rows or "nothing left" in reason
     assert all(not row.reason.startswith("the proposer") for row in rows)

@@ -1,6 +1,6 @@
 """Asks a proposer outside of this process for changes, and lets what it answers through the gate of proposals.
 
-How the proposer is reached is one function, `Ask`: `command.Command` starts a process for each proposal, and
+How the proposer is reached is one function, `Ask`: `command.ProposerCommand` starts a process for each proposal, and
 `mcp.mailbox.Mailbox` waits for an agent that is connected by MCP. Whatever goes wrong is a change with a reason: the
 ledger has a row for each proposal, and the proposer gets the reason with its next request.
 """
@@ -16,7 +16,7 @@ from typing import Protocol
 from tilewright.candidate.guard import FileGuard
 from tilewright.errors import RequestError, StorageError, ToolFailed
 from tilewright.ledger.records import Iteration
-from tilewright.optimize.proposed import Change, Refused, Seen
+from tilewright.optimize.proposed import Change, RefusedProposal, Seen
 from tilewright.optimize.proposing.gate import texts_of
 from tilewright.optimize.proposing.protocol import read_answer, request
 from tilewright.optimize.proposing.regions import regions_of
@@ -61,7 +61,7 @@ class Ask(Protocol):
         """Returns the answer's text. Raises `NoAnswer` if there is none within ``seconds``."""
 
 
-class Asked:
+class ExternalProposer:
     """The proposer of a run. Implements `proposed.Proposer`."""
 
     def __init__(self, propose: Propose, ask: Ask, task_file: Path | None, folder: Path) -> None:
@@ -83,8 +83,8 @@ class Asked:
                 return None
             title = answer.title
             return Change(title, answer.expected or "no reason given", texts_of(answer, seen.texts, regions))
-        except (Refused, NoAnswer) as error:
-            refused = error if isinstance(error, Refused) else Refused(str(error))
+        except (RefusedProposal, NoAnswer) as error:
+            refused = error if isinstance(error, RefusedProposal) else RefusedProposal(str(error))
             return Change(title, "asked for a proposal", {}, refused=refused)
 
     def _seconds(self, seen: Seen) -> float:
@@ -106,7 +106,7 @@ class Asked:
             copy = self._folder / f"before-the-proposer-{changed.name}"
             copy.write_bytes(guard.original[changed] or b"")
             self.ended = f"{changed} changed while the proposer ran; its content before is in {copy}"
-            raise Refused(f"{self.ended}; the answer was not read", True)
+            raise RefusedProposal(f"{self.ended}; the answer was not read", True)
         if failure is not None:
             raise failure
         return answer

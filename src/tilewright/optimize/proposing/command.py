@@ -42,7 +42,7 @@ def words_of(command: str) -> list[str]:
     return words
 
 
-class Command:
+class ProposerCommand:
     """Starts the command for each proposal. Implements `asked.Ask`."""
 
     def __init__(self, command: str) -> None:

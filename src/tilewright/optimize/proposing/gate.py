@@ -2,8 +2,8 @@
 
     answer → form → names of files → texts → statements that changed → texts of a candidate
 
-`Refused` is the reason in one line, which the proposer gets with its next request. Where it says ``tampering``, the
-proposal reached for something that decides about it. What passes is judged like any other change.
+`RefusedProposal` is the reason in one line, which the proposer gets with its next request. Where it says
+``tampering``, the proposal reached for something that decides about it. What passes is judged like any other change.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from tilewright.optimize.proposed import Refused, patched
-from tilewright.optimize.proposing.protocol import Answer, names_of, shown
+from tilewright.optimize.proposed import RefusedProposal, patched
+from tilewright.optimize.proposing.protocol import ProposerAnswer, names_of, shown
 from tilewright.optimize.proposing.regions import (
     OPEN_ARGUMENTS,
     Module,
@@ -34,21 +34,21 @@ _HEADER = re.compile(r"(?:--- |\+\+\+ |rename (?:from|to) |copy (?:from|to) |dif
 _LINK = re.compile(r"(?:new file mode|new mode|old mode|deleted file mode) (?P<mode>\d+)")
 
 
-def texts_of(answer: Answer, texts: Mapping[Path, str], regions: Regions) -> Mapping[Path, str]:
-    """Returns the new texts of the changed files. Raises `Refused` if the answer may not be tried.
+def texts_of(answer: ProposerAnswer, texts: Mapping[Path, str], regions: Regions) -> Mapping[Path, str]:
+    """Returns the new texts of the changed files. Raises `RefusedProposal` if the answer may not be tried.
 
     texts: the incumbent's editable files. regions: what of them is protected.
     """
     named = names_of([*texts])
     try:
         after = _given(answer.files, named) if answer.files else _patched(answer.patch, named, texts)
-    except Refused as refused:
+    except RefusedProposal as refused:
         raise refused.of(answer.patch) from None
     changed = {path: text for path, text in after.items() if text != texts[path]}
     try:
         for path, text in changed.items():
             _refuse_statements(path, texts[path], text, regions)
-    except Refused as refused:
+    except RefusedProposal as refused:
         raise refused.of(_diff(named, texts, changed)) from None
     return changed
 
@@ -67,13 +67,15 @@ def _patched(patch: str, named: Mapping[str, Path], texts: Mapping[Path, str]) -
         if header := _HEADER.match(line):
             for name in header["names"].split():
                 if name != "/dev/null" and ({"..", ".git"} & {*name.split("/")} or name.startswith(("/", "~", '"'))):
-                    raise Refused(
+                    raise RefusedProposal(
                         f"names the path {shown(name, 80)}, outside what may be edited: {_listed(named)}", True
                     )
         if (mode := _LINK.match(line)) and mode["mode"] in ("120000", "160000"):
-            raise Refused("makes a file a symbolic link or a submodule; only the text of files may change", True)
+            raise RefusedProposal(
+                "makes a file a symbolic link or a submodule; only the text of files may change", True
+            )
         if line.startswith(("GIT binary patch", "Binary files ")):
-            raise Refused("the patch is binary; only text can be proposed")
+            raise RefusedProposal("the patch is binary; only text can be proposed")
     try:
         require_complete(patch)
         for pair in patched_names(patch):
@@ -81,14 +83,14 @@ def _patched(patch: str, named: Mapping[str, Path], texts: Mapping[Path, str]) -
                 _refuse_name(name, named)
         return patched(Path("proposal"), patch, {path: texts[path] for path in named.values()})
     except (ChangeRefused, NotApplicable) as error:
-        raise error if isinstance(error, Refused) else Refused(shown(str(error), 300)) from None
+        raise error if isinstance(error, RefusedProposal) else RefusedProposal(shown(str(error), 300)) from None
 
 
 def _refuse_name(name: str, named: Mapping[str, Path]) -> None:
     if name not in named:
         inside = not PurePosixPath(name).is_absolute()
         what = "changes" if inside else "names the path"
-        raise Refused(f"{what} {shown(name, 80)}, which may not be edited; editable: {_listed(named)}", True)
+        raise RefusedProposal(f"{what} {shown(name, 80)}, which may not be edited; editable: {_listed(named)}", True)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -99,19 +101,19 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _refuse_statements(path: Path, old: str, new: str, regions: Regions) -> None:
-    """Raises `Refused` if the new text changes what is protected, or brings a sign of tampering."""
+    """Raises `RefusedProposal` if the new text changes what is protected, or brings a sign of tampering."""
     before = Module(path, old)
     try:
         after = Module(path, new)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise Refused(
+        raise RefusedProposal(
             f"the changed {path.name} is not Python{line}: {shown(getattr(error, 'msg', str(error)), 80)}"
         ) from None
     protected, opened = regions.protected.get(path, {}), regions.open.get(path, frozenset())
     reasons = [*_protected(before, after, protected), *_new_signs(before, after, protected, opened)]
     if reasons:
-        raise Refused("; ".join(dict.fromkeys(reasons)), True)
+        raise RefusedProposal("; ".join(dict.fromkeys(reasons)), True)
     for statement in _changed(before, after):
         names = bound_names(statement)
         outside = [
@@ -119,7 +121,7 @@ def _refuse_statements(path: Path, old: str, new: str, regions: Regions) -> None
         ]
         if outside or not names:
             what = outside[0] if outside else f"`{shown(ast.unparse(statement), 60)}`"
-            raise Refused(
+            raise RefusedProposal(
                 f"changes {what}, which is no part of the kernel or its launch; open: {_listed(sorted(opened))}"
             )
 

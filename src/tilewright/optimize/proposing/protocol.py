@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.ledger.records import Iteration, Metrics
-from tilewright.optimize.proposed import Refused, Seen
+from tilewright.optimize.proposed import RefusedProposal, Seen
 from tilewright.optimize.proposing.regions import Regions
 from tilewright.records import Json
 
@@ -44,7 +44,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProposerAnswer:
     """An answer in the right form. ``done``: why the proposer has nothing left; "" if it proposes a change."""
 
     title: str = ""
@@ -88,39 +88,45 @@ def request(seen: Seen, regions: Regions, left: int, seconds: float) -> dict[str
     }  # fmt: skip
 
 
-def read_answer(text: str) -> Answer:
-    """Reads what a proposer answered. Raises `Refused` with one line that says what is wrong with it."""
+def read_answer(text: str) -> ProposerAnswer:
+    """Reads what a proposer answered. Raises `RefusedProposal` with one line that says what is wrong with it."""
     if len(text.encode(errors="replace")) > MOST_BYTES:
-        raise Refused(f"the answer is longer than {MOST_BYTES >> 10} KiB; answer with a patch of the lines that change")
+        raise RefusedProposal(
+            f"the answer is longer than {MOST_BYTES >> 10} KiB; answer with a patch of the lines that change"
+        )
     if not text.strip():
-        raise Refused("the answer is empty; print one JSON object")
+        raise RefusedProposal("the answer is empty; print one JSON object")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        raise Refused(f"the answer is no JSON object but the text {shown(text, 60)!r}; print one JSON object") from None
+        raise RefusedProposal(
+            f"the answer is no JSON object but the text {shown(text, 60)!r}; print one JSON object"
+        ) from None
     if not isinstance(data, dict):
-        raise Refused(f"the answer is no JSON object but {shown(text, 60)}; print one JSON object")
+        raise RefusedProposal(f"the answer is no JSON object but {shown(text, 60)}; print one JSON object")
     return _checked(data)
 
 
-def _checked(data: Mapping[str, Any]) -> Answer:
+def _checked(data: Mapping[str, Any]) -> ProposerAnswer:
     if done := data.get("done"):
-        return Answer(done=shown(str(done), EXPECTED))
+        return ProposerAnswer(done=shown(str(done), EXPECTED))
     known = ("version", "title", "expected", "patch", "files", "done")
     if unknown := [name for name in data if name not in known]:
-        raise Refused(f"the answer has the unknown field {shown(unknown[0], 40)!r}; known: {', '.join(known)}")
+        raise RefusedProposal(f"the answer has the unknown field {shown(unknown[0], 40)!r}; known: {', '.join(known)}")
     patch, files = data.get("patch") or "", data.get("files") or {}
     texts = isinstance(files, dict) and all(isinstance(text, str) for text in files.values())
     if not isinstance(patch, str) or not texts:
-        raise Refused("the answer's patch is no text, or its files are not {name: text}")
+        raise RefusedProposal("the answer's patch is no text, or its files are not {name: text}")
     if bool(patch.strip()) == bool(files):
-        raise Refused(f"the answer has {'both' if files else 'neither'} a patch {'and' if files else 'nor'} files")
+        raise RefusedProposal(
+            f"the answer has {'both' if files else 'neither'} a patch {'and' if files else 'nor'} files"
+        )
     if any("\0" in text or not _encodable(text) for text in (patch, *files, *files.values())):
-        raise Refused("the answer is binary; only text can be proposed")
+        raise RefusedProposal("the answer is binary; only text can be proposed")
     title, expected = (
         shown(str(data.get(name) or ""), most) for name, most in (("title", TITLE), ("expected", EXPECTED))
     )
-    return Answer(title or "untitled", expected, patch, files)
+    return ProposerAnswer(title or "untitled", expected, patch, files)
 
 
 def shown(text: str, most: int) -> str:
