@@ -72,11 +72,23 @@ def test_what_is_useful_passes_unchanged(kind: str) -> None:
         ((LAUNCH, LAUNCH + "    task.reference\n"), "uses task, which is protected"),
         (("\n\ntask = tw.Task(", "\n\ndef centred(x):\n    return x\n\n\ntask = tw.Task("), "changes centred, which"),
         (("import numpy as np\n", "from math import tau as np\n"), "changes np, which reference= of the task uses"),
+        ((LAUNCH, "seen = [[]]\n\n\n" + LAUNCH + "    seen[0].append(x)\n"), "keeps results between calls (seen)"),
+        ((LAUNCH, "for i in range(3):\n    print(i)\n\n\n" + LAUNCH), "changes `for i in range(3): print(i)`, which"),
         (("\n\ntask = tw.Task(", "\n\nprint(launch)\n\ntask = tw.Task("), "changes `print(launch)`, which is no part"),
     ],
 )  # fmt: skip
 def test_other_signs_are_refused_in_one_line(edit: tuple[str, str], said: str) -> None:
     assert said in str(refused(changed(edit)))
+
+
+def test_modules_of_the_kernel_language_may_be_imported() -> None:
+    """Also on the side of Triton; private ones may not."""
+    for line, allowed in (
+        ("import math", True), ("from triton.language.extra import libdevice", True), ("import cuda.tile as t", True),
+        ("from cuda.tile._ir import ops", False), ("import torch", False), ("from tilewright import ledger", False),
+    ):  # fmt: skip
+        answer = changed(("import numpy as np\n", f"import numpy as np\n{line}\n"))
+        assert len(passed(answer)) == 1 if allowed else refused(answer).tampering, line
 
 
 def test_what_the_incumbent_does_already_is_no_sign() -> None:

@@ -33,6 +33,11 @@ from tilewright.playbook.base import NotApplicable
 _HEADER = re.compile(r"(?:--- |\+\+\+ |rename (?:from|to) |copy (?:from|to) |diff --git )(?P<names>[^\t]*)")
 _LINK = re.compile(r"(?:new file mode|new mode|old mode|deleted file mode) (?P<mode>\d+)")
 
+_DEFINITIONS = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom
+)  # fmt: skip
+"""The statements at the top of a file that a proposal may add or change."""
+
 
 def texts_of(answer: ProposerAnswer, texts: Mapping[Path, str], regions: Regions) -> Mapping[Path, str]:
     """Returns the new texts of the changed files. Raises `RefusedProposal` if the answer may not be tried.
@@ -119,7 +124,7 @@ def _refuse_statements(path: Path, old: str, new: str, regions: Regions) -> None
         outside = [
             name for name in names if name in before.bound and name not in {*opened, *protected, *before.imported}
         ]
-        if outside or not names:
+        if outside or not isinstance(statement, _DEFINITIONS):
             what = outside[0] if outside else f"`{shown(ast.unparse(statement), 60)}`"
             raise RefusedProposal(
                 f"changes {what}, which is no part of the kernel or its launch; open: {_listed(sorted(opened))}"

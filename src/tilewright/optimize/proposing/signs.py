@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 HARMLESS = {
-    "__future__", "collections", "cuda.tile", "dataclasses", "enum", "functools", "itertools", "math", "ml_dtypes",
-    "numpy", "operator", "triton", "triton.language", "typing",
+    "__future__", "collections", "cuda.tile", "cutlass", "dataclasses", "enum", "functools", "itertools", "math",
+    "ml_dtypes", "numpy", "operator", "triton", "triton.language", "typing",
 }  # fmt: skip
 """The modules that a proposal may import."""
+_PARTS_OF = ("cuda.tile.", "cutlass.", "triton.language.")
+"""Packages whose public modules a proposal may import, too."""
 SAFE_ROOTS = {name.partition(".")[0] for name in HARMLESS} | {"tilewright", "torch"}
 """Packages whose functions may be used if the file imports them already."""
 _CALLS = {
@@ -56,13 +58,14 @@ def _signs(statement: ast.stmt, imported: Collection[str]) -> Iterator[str]:
             yield from _call(node)
         elif isinstance(node, ast.Global | ast.Nonlocal):
             yield f"keeps state between calls ({', '.join(node.names)})"
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        yield from _state(statement)
+    yield from _state(statement)
 
 
 def _import(module: str, name: str) -> str:
     root = module.partition(".")[0]
-    if (module == "tilewright" and not name[:1].islower()) or module in HARMLESS or f"{module}.{name}" in HARMLESS:
+    public = module.startswith(_PARTS_OF) and "._" not in module
+    own = module == "tilewright" and not name[:1].islower()
+    if own or public or module in HARMLESS or f"{module}.{name}" in HARMLESS:
         return ""
     if root == "tilewright":
         return f"imports Tilewright's own {module}{f'.{name}' if module == root else ''}"
@@ -88,22 +91,32 @@ def _call(node: ast.Call) -> Iterator[str]:
             yield "reaches for an attribute by a computed or private name (getattr)"
 
 
-def _state(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Yields what keeps values from one call of the function to the next."""
-    own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    own |= {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-    for node in ast.walk(function):
+def _state(statement: ast.stmt) -> Iterator[str]:
+    """Yields what keeps values from one call of a function to the next."""
+    own = {node.arg for node in ast.walk(statement) if isinstance(node, ast.arg)}
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+        own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _kept_by(node)
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             kept = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
             kept = node.func.value
         else:
             continue
+        while isinstance(kept, ast.Attribute | ast.Subscript):
+            kept = kept.value
         if isinstance(kept, ast.Name) and kept.id not in own:
             yield f"keeps results between calls ({kept.id})"
+
+
+def _kept_by(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[str]:
+    """Yields default values and decorators that keep values."""
     for default in (*function.args.defaults, *filter(None, function.args.kw_defaults)):
         if not isinstance(default, ast.Constant | ast.UnaryOp | ast.Name | ast.Attribute):
             yield f"keeps results between calls (default {ast.unparse(default)})"
-    for decorator in function.decorator_list:
+    for decorator in getattr(function, "decorator_list", ()):
         if any(getattr(node, "attr", getattr(node, "id", "")) in _CACHES for node in ast.walk(decorator)):
             yield f"keeps results between calls (@{ast.unparse(decorator)})"
