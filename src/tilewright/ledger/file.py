@@ -238,14 +238,15 @@ class DatabaseFile:
 
 
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> int | None:
-    """Inserts a row, and returns its number. ``row`` maps columns to values.
-
-    SQLite refuses lone surrogates, so the row stores them as escapes.
-    """
+    """Inserts a row, and returns its number. ``row`` maps columns to values."""
     marks = ", ".join("?" * len(row))
-    values = [each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each
-              for each in row.values()]  # fmt: skip
+    values = [storable(each) if isinstance(each, str) else each for each in row.values()]
     return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values).lastrowid
+
+
+def storable(text: str) -> str:
+    """Returns text as a row stores it. SQLite refuses lone surrogates, so they are stored as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def number(value: float | None) -> float | None:

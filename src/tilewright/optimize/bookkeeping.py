@@ -16,6 +16,7 @@ from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import (
+    PROPOSER,
     Attempt,
     AttemptStatus,
     EntryHistory,
@@ -31,7 +32,7 @@ from tilewright.optimize.decide import following
 from tilewright.optimize.fields import look_ahead
 from tilewright.optimize.gates.base import Gate, Judged, metrics_of
 from tilewright.optimize.options import Options
-from tilewright.optimize.proposed import Proposer, Seen, proposal_of
+from tilewright.optimize.proposed import ENTRY, Proposer, Seen, proposal_of
 from tilewright.optimize.proposing.asked import ExternalProposer
 from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
@@ -214,6 +215,8 @@ class Bookkeeping:
             return judged.best.value, judged.best.texts
         if variants:
             return variants[0].value, variants[0].texts
+        if proposal.entry not in (ENTRY, PROPOSER):
+            return "", None  # to apply a value again may take as long as it did in the build
         requests, _ = apply_values(proposal, self.incumbent.texts, "")
         return (requests[0][0], requests[0][2]) if requests else ("", None)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.errors import MachineError, TilewrightError
@@ -23,7 +23,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import PROPOSER, Attempt
-from tilewright.optimize.attempting import TimeUp, Variant, no_variant, within
+from tilewright.optimize.attempting import Variant, no_variant
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finish, revert_incorrect_changes
@@ -36,6 +36,7 @@ from tilewright.optimize.proposing.asked import Ask, ExternalProposer, LedgerCha
 from tilewright.optimize.proposing.command import ProposerCommand
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import prepare
+from tilewright.optimize.time_limit import Deadline, TimeUp
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
@@ -87,6 +88,21 @@ def optimize(
         return finish(loop, [reason for reason in reasons if reason], target.note)
 
 
+@dataclass(frozen=True)
+class BuiltProposal:
+    """A proposal with the variants to judge, and an `Attempt` for each dropped value.
+
+    deadline: the end of its iteration.
+    late: whether the build reached the deadline.
+    """
+
+    proposal: Proposal
+    variants: list[Variant]
+    attempts: list[Attempt]
+    deadline: Deadline
+    late: bool = False
+
+
 class Loop(Bookkeeping):
     """Runs the iterations of one run."""
 
@@ -112,7 +128,7 @@ class Loop(Bookkeeping):
             chosen = self._choose()
             if chosen is None:
                 return "every entry was tried"
-            self._judge_and_record(*chosen, started)
+            self._judge_and_record(chosen, started)
         return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
 
     def _run_proposer(self, proposer: ExternalProposer, began: float) -> str:
@@ -132,8 +148,8 @@ class Loop(Bookkeeping):
                 self.setup.ledger.finish(self.setup.run.run, str(error), ())
                 raise
             if change is not None:
-                proposal = proposal_of(change, self.incumbent.texts, PROPOSER)
-                self._judge_and_record(proposal, *self._built(proposal), started)
+                built = self._build(proposal_of(change, self.incumbent.texts, PROPOSER))
+                self._judge_and_record(built, started)
             if proposer.ended:
                 return proposer.ended
         return reason
@@ -145,34 +161,36 @@ class Loop(Bookkeeping):
     def _seconds_left(self, began: float) -> float:
         return 60 * self.setup.options.stop_after - (time.monotonic() - began)
 
-    def _judge_and_record(
-        self, proposal: Proposal, variants: list[Variant], attempts: list[Attempt], started: float
-    ) -> None:
-        judged = self._judge(proposal, variants) if variants else _nothing_left(attempts)
-        self.commit_and_record(proposal, variants, judged, attempts, time.perf_counter() - started)
+    def _judge_and_record(self, built: BuiltProposal, started: float) -> None:
+        judged = self._judge(built) if built.variants else _nothing_left(built.attempts)
+        seconds = time.perf_counter() - started
+        self.commit_and_record(built.proposal, built.variants, judged, built.attempts, seconds)
 
-    def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
-        """Returns the next proposal that has a variant to judge, or that comes from a proposer. None if all were
-        tried."""
+    def _choose(self) -> BuiltProposal | None:
+        """Returns the next proposal that has a variant to judge, that comes from a proposer, or that took too long to
+        build. None if all were tried."""
         for proposal in self.candidates():
-            variants, attempts = self._built(proposal)
-            if variants or proposal.entry == ENTRY or (attempts and proposal.entry == LOOK_AHEAD):
+            built = self._build(proposal)
+            looked = built.attempts and proposal.entry == LOOK_AHEAD
+            if built.variants or built.late or proposal.entry == ENTRY or looked:
                 # A proposer is always told the outcome of its change, and the ledger has all pruned pairs.
-                return proposal, variants, attempts
+                return built
             self.count_site(proposal.entry, proposal.place)
-            self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
+            self.ruled_out.append(f"{proposal.name}: {_nothing_left(built.attempts)}")
         return None
 
-    def _built(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
-        """Applies and compiles the proposal within the time of an iteration."""
+    def _build(self, proposal: Proposal) -> BuiltProposal:
+        """Applies and compiles the proposal before the deadline of its iteration."""
         options = self.setup.options
         self.setup.progress("build", len(self.iterations), options.iterations, proposal.name)
+        deadline = Deadline(options.minutes * 60)
         try:
-            with within(options.minutes * 60):
-                return self._apply_and_compile(proposal)
+            with deadline.enforced():
+                variants, attempts = self._apply_and_compile(proposal)
+            return BuiltProposal(proposal, variants, attempts, deadline)
         except TimeUp:
-            late = f"did not compile within {options.minutes:g} min"
-            return [], [no_variant(proposal.place, "failed", late)]
+            reason = f"did not compile within {options.minutes:g} min (--minutes)"
+            return BuiltProposal(proposal, [], [no_variant(proposal.place, "failed", reason)], deadline, late=True)
 
     def _apply_and_compile(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
         """Returns the variants to judge, and an `Attempt` with the reason for every dropped value."""
@@ -184,17 +202,18 @@ class Loop(Bookkeeping):
         variants, attempts = fields.field(proposal, label)
         return [replace(variant, kind=proposal.kind(variant.value)) for variant in variants], attempts
 
-    def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
+    def _judge(self, built: BuiltProposal) -> Judged | str:
         """Verifies, races and confirms the variants, and decides. If the iteration crashed, returns the reason."""
-        gate, options = self.setup.gate, self.setup.options
-        note = f"{proposal.name}: {len(variants)} variant{'s' if len(variants) != 1 else ''}"
+        gate, options, variants = self.setup.gate, self.setup.options, built.variants
+        note = f"{built.proposal.name}: {len(variants)} variant{'s' if len(variants) != 1 else ''}"
         self.setup.progress("judge", len(self.iterations), options.iterations, note)
         try:
-            with within(options.minutes * 60):
+            with built.deadline.enforced():
                 verified = gate.verify(variants)
                 raced = gate.race(verified, self.incumbent)
                 confirmed = gate.confirm(raced, self.incumbent)
-                return confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
+                judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
+            return judged
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
         except MachineError:
