@@ -342,7 +342,7 @@ def staged(
                 Setup(
                     record, ledger, workspace, builder, gate, tuple(entries), tuple(entries), tuple(proposers),
                     history or {}, bounds, limits, lambda *told: None,
-                    propose and ExternalProposer(*propose, task.file, ledger.folder(name)),
+                    proposer=propose and ExternalProposer(*propose, task.file, ledger.folder(name)),
                 ),
                 incumbent,
                 iterations,

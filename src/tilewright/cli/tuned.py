@@ -33,6 +33,7 @@ app = group(
 
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
+FILES_SHOWN = 5
 SECONDS = 2.0
 """The default of `verifying`, repeated here so that `--help` does not import that module."""
 OF_KERNEL = "Only this kernel; MODULE.NAME if two modules have a kernel of that name."
@@ -126,7 +127,8 @@ def export(
         if into is not None and not any(winner.config is not None for winner in winners):
             terminal.note(f"{name} is left out: its configurations have no named fields")
             continue
-        content, kept = exporting.config_file_of(winners), {}
+        content = exporting.config_file_of(winners)
+        kept: dict[str, int] = {}
         if into is not None:
             path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
             if not replace and os.path.exists(path):
@@ -246,6 +248,7 @@ def verify(
         winners = (_with_key(winners, key),)
     if not winners:
         raise RequestError(f"nothing is stored in {store.path}; run the program first")
+    _say_what_runs(winners)
     with progress(as_json) as on_progress:
         here, device = this_machine()
         verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=on_progress))
@@ -286,6 +289,8 @@ def prune(
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
     if key is not None:
         entries = [_with_key(entries, key)]
+    if missing_source:
+        _say_what_runs(entry for entry in entries if not isinstance(entry, Unreadable))
     with progress(as_json):
         chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in narrowing)]
     if not dry_run:
@@ -348,6 +353,16 @@ def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
     for entry in unreadable:
         terminal.note(entry.problem)
     return store, kernels, unreadable
+
+
+def _say_what_runs(winners: Iterable[Winner]) -> None:
+    """Prints which files of the user are about to be executed."""
+    from tilewright.runtime.store.unchanged import executed_files
+
+    files = [str(file) for file in executed_files(winners)]
+    if files:
+        more = f", and {len(files) - FILES_SHOWN} more" if len(files) > FILES_SHOWN else ""
+        terminal.note(f"executes the file of each unchanged kernel: {', '.join(files[:FILES_SHOWN])}{more}")
 
 
 def _with_key(winners: Sequence[Entry], key: str) -> Entry:

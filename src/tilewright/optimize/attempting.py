@@ -129,7 +129,7 @@ class Builder:
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
             with noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
-                task = self.candidates.task(self.baseline, self.where, version.files)
+                task = self.candidates.task(self.baseline, self.where, version.files).on(self.board.arch)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
                 loaded.append((value, texts, version, task))

@@ -29,6 +29,7 @@ from tilewright.ledger.records import (
 from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
+from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import look_ahead
 from tilewright.optimize.gates.base import Gate, Judged, metrics_of
 from tilewright.optimize.options import Options
@@ -63,6 +64,7 @@ class Setup:
     bounds: Mapping[str, Bound]
     options: Options
     progress: Progress
+    elsewhere: OtherArchitectures = field(default_factory=lambda: OtherArchitectures({}))
     proposer: ExternalProposer | None = None
     """The proposer that is asked after the playbook."""
 

@@ -71,6 +71,7 @@ def optimize(
     if options.propose is not None and ask is None:
         ask = ProposerCommand(options.propose.command)
     target = target_of(arch, detect())
+    task = task.on(target.board.arch)
     with ExitStack() as stack:
         if session is not None:
             stack.enter_context(session)
@@ -213,6 +214,7 @@ class Loop(Bookkeeping):
                 raced = gate.race(verified, self.incumbent)
                 confirmed = gate.confirm(raced, self.incumbent)
                 judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
+                judged = self.setup.elsewhere.judged(judged, self.incumbent)
             return judged
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
