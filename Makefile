@@ -77,7 +77,7 @@ $(STAMP): pyproject.toml | $(PY)
 	else $(PIP) torch==$(TORCH)+cpu 2>/dev/null || \
 		$(PIP) --retries 1 --timeout 15 --index-url https://download.pytorch.org/whl/cpu torch==$(TORCH)+cpu 2>/dev/null; \
 	fi || echo "note: found no torch $(TORCH) to install; going on without, the tests that need it are skipped"
-	$(PIP) --editable '.[dev,heuristics,gpu,mcp,search]'
+	$(PIP) --editable '.[dev,heuristics,gpu,mcp,search,agents]'
 	@$(PIP) --no-deps tilegym==$(TILEGYM) 2>/dev/null || echo "note: found no tilegym $(TILEGYM); its tests are skipped"
 	@$(PIP) '$(TRITON)' 2>/dev/null || echo "note: found no $(TRITON); the tests of kernels in Triton are skipped"
 	@touch $@

@@ -12,7 +12,7 @@ import typer
 
 from tilewright.cli import shared, terminal
 from tilewright.cli.completion import one_of
-from tilewright.errors import TaskError
+from tilewright.errors import RequestError, TaskError
 
 if TYPE_CHECKING:
     from tilewright.progress import Progress
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
 """The defaults of `optimize.options`, repeated here so that `--help` does not import that module."""
+ANSWER_SECONDS, PROPOSALS, FAILURES = 300.0, 10, 3
+"""The defaults of `optimize.proposing.asked`."""
 
 PolicyName = Annotated[
     Literal["default", "base"],
@@ -50,6 +52,17 @@ _ENTRIES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob
 """The names of the playbook's entries, read from file names: importing the playbook takes too long for `--help`."""
 _ONLY = f"Only this entry of the playbook. May be repeated. Entries: {_ENTRIES}."
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="ENTRY", help=_ONLY)]
+_PROPOSE = (
+    "A command, or model:PROVIDER:NAME, that is asked for changes after the playbook was tried. It gets JSON on stdin, "
+    "and prints a patch in JSON."
+)
+Propose = Annotated[str | None, typer.Option("--propose", metavar="COMMAND", help=_PROPOSE)]
+ProposeOnly = Annotated[bool, typer.Option("--propose-only", help="Leave the playbook out; only ask the proposer.")]
+ProposeSeconds = Annotated[float, typer.Option(min=0.1, help="Time limit of one answer of the proposer.")]
+ProposeAttempts = Annotated[int, typer.Option(min=1, help="The most proposals; --iterations does not count them.")]
+ProposeFailures = Annotated[
+    int, typer.Option(min=1, help="Stop asking after this many unusable answers in a row: none, no patch, refused.")
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the races.  [default: drawn]")]
 
 
@@ -59,6 +72,8 @@ def optimize(
     stop_after: StopAfter = None,
     patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False,
     allow_slower_elsewhere: SlowerElsewhere = False, change: Changes = None, only: Only = None,
+    propose: Propose = None, propose_only: ProposeOnly = False, propose_seconds: ProposeSeconds = ANSWER_SECONDS,
+    propose_attempts: ProposeAttempts = PROPOSALS, propose_failures: ProposeFailures = FAILURES,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
     launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
     as_json: shared.AsJson = False,
@@ -78,8 +93,11 @@ def optimize(
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
+    from tilewright.optimize.proposing import asked
     from tilewright.race.rules import Policy
 
+    if propose_only and propose is None:
+        raise RequestError("--propose-only needs --propose COMMAND")
     with (
         Ledger() as ledger, shared.resumable(ledger, fresh), session or nullcontext(), shared.progress(as_json) as bars,
     ):  # fmt: skip
@@ -88,6 +106,9 @@ def optimize(
             stop_after=math.inf if stop_after is None else stop_after, patience=patience, lossy=allow_lossy,
             slower_elsewhere=allow_slower_elsewhere,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
+            propose=None if propose is None else asked.Propose(
+                propose, propose_seconds, propose_attempts, propose_failures, propose_only
+            ),
         )  # fmt: skip
         board = target_of(arch, detect()).board
         task = shared.loaded(where).on(board.arch)

@@ -27,6 +27,7 @@ from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.gates.predicted import PredictedGate
 from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
+from tilewright.optimize.proposing.asked import Ask, ExternalProposer
 from tilewright.optimize.recording import record_of
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import catalogue
@@ -48,12 +49,14 @@ class Start:
 
 
 def prepare(
-    stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
-) -> Start:
+    stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer],
+    ask: Ask | None = None,
+) -> Start:  # fmt: skip
     """Prepares a new run, or continues the interrupted run with the same key.
 
     fresh: always starts a new run.
     stack: closes the resources that this function opens.
+    ask: reaches the proposer of the options, if they have one.
     Raises Incorrect if the untouched code is not correct.
     """
     task, target, entries = request.task, request.target, request.entries
@@ -95,11 +98,15 @@ def prepare(
         record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
         iterations, incumbent = [], baseline
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
+    propose, proposer = request.options.propose, None
+    if propose is not None and ask is not None:
+        proposer = ExternalProposer(propose, ask, task.file, ledger.folder(name))
     setup = Setup(
         record, ledger, workspace, builder, gate, entries,
         addable(catalogue(), request.language, request.options.lossy),
         (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
         request.options, request.progress, OtherArchitectures.of(builder, baseline, request.options.slower_elsewhere),
+        proposer,
     )  # fmt: skip
     return Start(setup, baseline, metrics, incumbent, iterations, checker)
 
