@@ -31,15 +31,18 @@ from tilewright.task.tensors import ArraySpec
 from tilewright.tools import child
 from tilewright.tools.resident import Resident
 
-ON_A_GPU = "CuTe DSL kernels run on a GPU only"
+ON_A_GPU = "CuTe DSL kernels run on a GPU only (they have no Tile IR)"
 OPT_LEVEL, MAXNREG = "opt_level", "maxnreg"
 HIGHEST = 3
 """The optimization level that `cute.compile` chooses."""
 OBJECT = "object"
 """The ending of the compiled host code in `Built.files`."""
-SPECIFIC = {"sm_90": "sm_90a", "sm_100": "sm_100a", "sm_103": "sm_103a", "sm_110": "sm_110a", "sm_120": "sm_120a",
-            "sm_121": "sm_121a"}  # fmt: skip
-"""The architectures that the compiler names with a letter, for the instructions that only they have."""
+ARCHITECTURES = {
+    **{name: name for name in ("sm_80", "sm_86", "sm_87", "sm_89")},
+    **{name: f"{name}a" for name in ("sm_90", "sm_100", "sm_103", "sm_120", "sm_121")},
+}
+"""The compiler's name of each architecture for which it compiles. The letter stands for the instructions that only this
+architecture has."""
 
 
 class CuteDsl(Language):
@@ -56,11 +59,17 @@ class CuteDsl(Language):
         return "kernel_cutlass_"
 
     def entry_name(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> str:
-        made = traced(launch.kernel, _specifications(launch.args), SPECIFIC.get(arch, arch))
+        made = self._traced(launch, arch)
         return made.symbol if isinstance(made, Traced) else ""
 
+    def _traced(self, launch: Launch, arch: str) -> Traced | Failed:
+        if arch not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            return Failed("front end", f"CuTe DSL does not compile for {arch}; known: {known}")
+        return traced(launch.kernel, _specifications(launch.args), ARCHITECTURES[arch])
+
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        made = traced(launch.kernel, _specifications(launch.args), SPECIFIC.get(arch, arch))
+        made = self._traced(launch, arch)
         if isinstance(made, Failed):
             return made
         if problem := _grid_problem(launch.grid, made):
@@ -82,7 +91,7 @@ class CuteDsl(Language):
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         options = dict(lowered.options)
-        job = {"arch": SPECIFIC.get(lowered.arch, lowered.arch), OPT_LEVEL: options[OPT_LEVEL],
+        job = {"arch": ARCHITECTURES[lowered.arch], OPT_LEVEL: options[OPT_LEVEL],
                MAXNREG: options[MAXNREG]}  # fmt: skip
         with child.workplace() as folder:
             (folder / "kernel.mlir").write_bytes(lowered.code)

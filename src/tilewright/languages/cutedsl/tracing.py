@@ -53,7 +53,7 @@ class Traced:
 def host_function(kernel: Any) -> FunctionType | None:
     """Returns the `@cute.jit` or `@cute.kernel` function of a launch's kernel, which may also be an object whose
     ``__call__`` is one. Returns None for other kernels."""
-    for each in (kernel, getattr(type(kernel), "__call__", None)):
+    for each in (kernel, inspect.getattr_static(type(kernel), "__call__", None)):
         if getattr(getattr(each, "_dsl_cls", None), "__module__", "").split(".")[0] == "cutlass":
             return inspect.unwrap(each)  # type: ignore[arg-type]
     return None
@@ -112,8 +112,8 @@ def _given(function: FunctionType, kernel: Any, args: list[Any]) -> list[Any]:
     names = list(inspect.signature(function).parameters)
     names = names if kernel is function or isinstance(kernel, FunctionType) else names[1:]  # without self
     if len(names) != len(args) + 1 or not _is_stream(function, names[-1]):
-        raise _Refused(f"'{function.__name__}' has the parameters {', '.join(names) or 'none'}, and the launch passes "
-                       f"{len(args)} arguments; fix: pass all but the last parameter, which is `stream: {STREAM}`")  # fmt: skip
+        what = f"'{function.__name__}' has the parameters {', '.join(names) or 'none'}; the launch passes {len(args)}"
+        raise _Refused(f"{what}; fix: pass all but the last parameter, which is `stream: {STREAM}`")
     return [*args, front_end().cute.runtime.make_fake_stream()]
 
 
