@@ -47,6 +47,7 @@ architecture has."""
 
 class CuteDsl(Language):
     name = "cutedsl"
+    on_gpu_only = True
     hints = (
         Hint(OPT_LEVEL, (None, 0, 1, 2, 3), "0 to 3", "listed"),
         Hint(MAXNREG, (None, *range(24, 256, 8), 255), "a multiple of 8 from 24 to 248, or 255", "listed"),
