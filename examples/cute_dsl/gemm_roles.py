@@ -4,7 +4,7 @@ import cutlass.cute as cute
 import cutlass.utils.hopper_helpers as sm90
 from cutlass import pipeline
 from cutlass.cute.nvgpu import warpgroup
-from cutlass.utils import LayoutEnum
+from cutlass.tensor_utils import LayoutEnum
 
 DTYPE, TOTAL, GROUP = cutlass.BFloat16, cutlass.Float32, 128  # GROUP: threads of a warpgroup
 

@@ -1,5 +1,4 @@
 """A dense product of bfloat16 matrices for Hopper in CuTe DSL: c = a @ b, row-major, by TMA and WGMMA."""
-
 from dataclasses import dataclass
 
 import cuda.bindings.driver as cuda
@@ -9,7 +8,8 @@ import cutlass.utils.hopper_helpers as sm90
 from cute_dsl.gemm_roles import DTYPE, GROUP, TOTAL, Roles
 from cutlass import pipeline
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync
-from cutlass.utils import LayoutEnum, SmemAllocator
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
 
 SHARED, BARRIERS, LOADING, MULTIPLYING = 232448, 1024, 40, 232  # bytes of a CTA and of its barriers; registers
 

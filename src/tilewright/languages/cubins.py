@@ -40,9 +40,9 @@ def store(built: Sequence[Built]) -> int:
     with suppress(OSError):  # the worker then compiles again
         folder().mkdir(parents=True, exist_ok=True)
         for each in keyed:
-            files = {ending: base64.b64encode(data).decode() for ending, data in each.files.items()}
+            kept = {ending: base64.b64encode(data).decode() for ending, data in each.files.items()}
             made = {"cubin": base64.b64encode(each.cubin).decode(), "symbol": each.symbol, "seconds": each.seconds,
-                    "files": files}  # fmt: skip
+                    "files": kept}  # fmt: skip
             new = folder() / f"{each.cache_key}.{os.getpid()}"
             new.write_text(json.dumps({**made, "facts": asdict(each.facts)}))
             new.replace(folder() / f"{each.cache_key}.json")

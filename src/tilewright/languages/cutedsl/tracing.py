@@ -55,7 +55,8 @@ def host_function(kernel: Any) -> FunctionType | None:
     ``__call__`` is one. Returns None for other kernels."""
     for each in (kernel, inspect.getattr_static(type(kernel), "__call__", None)):
         if getattr(getattr(each, "_dsl_cls", None), "__module__", "").split(".")[0] == "cutlass":
-            return inspect.unwrap(each)  # type: ignore[arg-type]
+            function: FunctionType = inspect.unwrap(each)
+            return function
     return None
 
 
@@ -135,14 +136,17 @@ def _argument(cutlass: ModuleType, arg: Any) -> Any:
 
 
 _KERNEL = re.compile(r"cuda\.kernel @(?P<name>\w+)\(.*?cutlass_launch_facts = \{(?P<facts>[^}]*)\}")
-_LAUNCH = re.compile(r"cuda\.launch_ex @")
+_LAUNCH = re.compile(r"^( *)%\S+ = cuda\.launch_ex @", re.MULTILINE)
+BODY = "    "
+"""The indentation of the host function's body in the text of a module. Loops and branches have more."""
 
 
 def _launch_in(text: str, code: bytes) -> Traced:
     """Reads the launch in the text of the traced module."""
     kernels, launches = list(_KERNEL.finditer(text)), _LAUNCH.findall(text)
-    if len(kernels) != 1 or len(launches) != 1:
-        raise _Refused(f"the host function launches {len(launches)} kernels; fix: launch exactly one")
+    if len(kernels) != 1 or launches != [BODY]:
+        how = f"{len(launches)} kernels" if len(launches) != 1 else "a kernel in a loop or in a branch"
+        raise _Refused(f"the host function launches {how}; fix: launch exactly one, always")
     facts = {
         name: tuple(map(int, numbers.split(",")))
         for name, numbers in re.findall(r"exact_(\w+)_dim = array<i64: ([\d, ]+)>", kernels[0]["facts"])

@@ -105,8 +105,8 @@ def converted(operand: Operand, text: str) -> str:
 
 def taken(form: KernelForm) -> list[str]:
     """Returns the names that variables of a kernel must not have."""
-    return [*form.axes, "cute", "cutlass", "cuda", "tw", "np", "math", "place", "vectors", "maximum", "minimum", "where",
-            "THREADS", "VECTOR", "stream"]  # fmt: skip
+    modules = ("cute", "cutlass", "cuda", "tw", "np", "math")
+    return [*form.axes, *modules, *HELPERS, "place", "vectors", "THREADS", "VECTOR", "stream"]
 
 
 def extents_of(form: KernelForm) -> list[str]:

@@ -26,21 +26,29 @@ def epilogue(product{parameters}):
 {lines}
     return {result}
 '''
-LOADED = '''
+FINISH = '''
     @cute.jit
-    def loaded(self, tensor, m, n, mma, part, total):
-        """Returns the values of a tensor at the places of this thread's products, and 0 beyond its end."""
-        values, places = (
+    def finish(self, total, out, m, n, mma, part, tensors):
+        """Computes the output, WIDTH elements of a thread at a time. Elements beyond the end of a tensor are 0."""
+        places, *values = (
             mma.get_slice(part).partition_C(cute.local_tile(each, self.TILE[:2], (m, n)))
-            for each in (tensor, cute.make_identity_tensor(tensor.shape))
+            for each in (cute.make_identity_tensor(tensors[0].shape), *tensors)
         )
-        found = cute.make_rmem_tensor_like(total, tensor.element_type)
-        found.fill(0)
-        for i in cutlass.range_constexpr(cute.size(found)):
-            if cute.elem_less(places[i], tensor.shape):
-                found[i] = values[i]
-        return found.load()
+        for start in cutlass.range_constexpr(0, cute.size(total), WIDTH):
+            product = cute.make_rmem_tensor(WIDTH, TOTAL)
+            read = [cute.make_rmem_tensor(WIDTH, each.element_type) for each in tensors]
+            for i in cutlass.range_constexpr(WIDTH):
+                product[i] = total[start + i]
+                for tensor in cutlass.range_constexpr(len(tensors)):
+                    read[tensor][i] = read[tensor].element_type(0)
+                    if cute.elem_less(places[start + i], tensors[0].shape):
+                        read[tensor][i] = values[tensor][start + i]
+            made = cute.make_rmem_tensor(WIDTH, DTYPE)
+            made.store(epilogue(product.load(), *(each.load() for each in read)).to(DTYPE))
+            for i in cutlass.range_constexpr(WIDTH):
+                out[start + i] = made[i]
 '''
+WIDTH = "\n\nWIDTH = 8  # elements of a thread that the epilogue computes at a time\n"
 LAUNCH = """    tile, cluster = (config.TILE_M, config.TILE_N, config.TILE_K), (config.CLUSTER_M, config.CLUSTER_N)
     clusters = -(-{M} // (tile[0] * cluster[0])) * -(-{N} // (tile[1] * cluster[1]))
     if config.PERSISTENT:
@@ -77,9 +85,8 @@ def write_product(form: KernelForm, name: str, product: Product) -> KernelText:
     (out, value), *others = form.computation.outputs
     dtypes = {product.left.dtype, product.right.dtype, out.dtype}
     if others or len(dtypes) > 1 or out.dtype not in DTYPES:
-        what = f"{len(others) + 1} outputs of {', '.join(sorted(dtypes))}"
-        raise OutsideForms(f"a product with {what}; in CuTe DSL, one output of the operands' dtype is written: bfloat16 "
-                           "or float16")  # fmt: skip
+        what = f"a product with {len(others) + 1} outputs, of {', '.join(sorted(dtypes))}"
+        raise OutsideForms(f"{what}; in CuTe DSL, one output is written, of the operands' dtype: {' or '.join(DTYPES)}")
     extras = [each for each in form.computation.inputs if each not in (product.left, product.right)]
     kernels = _with_operands(_pattern(), product, form, extras, out)
     kernels += _epilogue(form, product, value, extras)
@@ -136,7 +143,6 @@ def _with_operands(text: str, product: Product, form: KernelForm, extras: list[O
         text = _replaced(text, "OperandMajorMode.MN, TOTAL", "OperandMajorMode.K, TOTAL")
     else:
         views.append(view)
-    rows, columns = form.axes
     for each in extras:
         strides = [
             f"{each.name}_t.stride[{each.shape.index(axis)}]" if axis in each.shape else "0" for axis in form.axes
@@ -153,10 +159,11 @@ def _with_operands(text: str, product: Product, form: KernelForm, extras: list[O
     )
     text = _replaced(text, "*out, warp, blocks)", f"*out, warp, blocks{given})")
     text = _replaced(text, "out_s, out_g, warp, blocks):", f"out_s, out_g, warp, blocks{given}):")
-    loads = "".join(f", self.loaded({each.name}_t, m, n, mma, part, total)" for each in extras)
-    stored = f"out.store(epilogue(total.load(){loads}).to(DTYPE))"
-    text = _replaced(text, "out.store(total.load().to(DTYPE))", stored)
-    return _replaced(text, "class Roles:\n", f"class Roles:{LOADED}\n" if extras else "class Roles:\n")
+    if not extras:
+        return _replaced(text, "out.store(total.load().to(DTYPE))", "out.store(epilogue(total.load()).to(DTYPE))")
+    finished = f"self.finish(total, out, m, n, mma, part, ({', '.join(f'{each.name}_t' for each in extras)},))"
+    text = _replaced(text, "out.store(total.load().to(DTYPE))", finished)
+    return _replaced(text, "\n\nclass Roles:\n", f"{WIDTH}\n\nclass Roles:{FINISH}\n")
 
 
 def _replaced(text: str, old: str, new: str) -> str:
