@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import CompilerMissing, ToolFailed, first_line
+from tilewright.errors import CompilerMissing, MachineError, NoGpu, ToolFailed, first_line
+from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import installed_version
 from tilewright.languages import cubins
 from tilewright.languages.base import Argument, Hints, Language, Lowered
@@ -35,6 +36,8 @@ ON_A_GPU = "CuTe DSL kernels run on a GPU only (they have no Tile IR)"
 OPT_LEVEL, MAXNREG = "opt_level", "maxnreg"
 HIGHEST = 3
 """The optimization level that `cute.compile` chooses."""
+SECONDS = 60.0
+"""Processor time of a compilation in the process that launches. Usually the object is stored already."""
 OBJECT = "object"
 """The ending of the compiled host code in `Built.files`."""
 ARCHITECTURES = {
@@ -120,9 +123,15 @@ class CuteDsl(Language):
         return cubins.stored(lowered, PACKAGE)
 
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
-        from tilewright.languages.cutedsl.launching import runner  # loads the package's runtime
+        from tilewright.languages.cutedsl.launching import HostCode, runtime_libraries
 
-        return runner(self, launch, hints)
+        if (gpu := detect()) is None:
+            raise NoGpu(f"{ON_A_GPU}, and this machine has none")
+        lowered = self.lower(launch, hints, Configuration.of({}), gpu.arch)
+        built = lowered if isinstance(lowered, Failed) else self.found(lowered) or self.assemble(lowered, SECONDS)
+        if isinstance(built, Failed):
+            raise MachineError(f"{built.stage}: {built.reason}")
+        return HostCode(built.files[OBJECT], runtime_libraries()).bound(launch.args)
 
     def expect(self, source: str) -> None:
         if "cutlass" in source and find_spec("cutlass") is not None:

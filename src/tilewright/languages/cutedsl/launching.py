@@ -8,35 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewright.errors import MachineError, NoGpu
-from tilewright.hardware.gpu import detect
-from tilewright.languages.base import Hints
 from tilewright.languages.cutedsl.tracing import front_end
-from tilewright.records import Configuration, Failed
-from tilewright.task.task import Launch
-
-if TYPE_CHECKING:
-    from tilewright.languages.cutedsl.cutedsl import CuteDsl
-
-SECONDS = 60.0
-"""Processor time of a compilation in the process that launches. Usually the object is stored already."""
-
-
-def runner(language: CuteDsl, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
-    """Returns a function that launches on a stream. The launch's arrays are tensors on the GPU.
-
-    Raises MachineError if the kernel does not compile, and NoGpu without a GPU.
-    """
-    gpu = detect()
-    if gpu is None:
-        raise NoGpu("CuTe DSL kernels run on a GPU only, and this machine has none")
-    lowered = language.lower(launch, hints, Configuration.of({}), gpu.arch)
-    built = lowered if isinstance(lowered, Failed) else language.found(lowered) or language.assemble(lowered, SECONDS)
-    if isinstance(built, Failed):
-        raise MachineError(f"{built.stage}: {built.reason}")
-    return HostCode(built.files["object"], runtime_libraries()).bound(launch.args)
 
 
 def runtime_libraries() -> list[str]:

@@ -69,7 +69,7 @@ WHERE = (
 """The constraints of the example's space: accumulators fit into registers, and pingpong has several tiles."""
 
 
-class EpilogueStatements(CuteStatements):
+class CuteEpilogue(CuteStatements):
     """The lines of the epilogue. A value is a vector of one thread's elements."""
 
     def load(self, tensor: Expression) -> str:
@@ -172,7 +172,7 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 
 def _epilogue(form: KernelForm, product: Product, value: Expression, extras: list[Operand]) -> str:
-    body = EpilogueStatements(form, [*taken(form), "product", "epilogue"])
+    body = CuteEpilogue(form, [*taken(form), "product", "epilogue"])
     body.bound[product.expression] = "product"
     result = body.text(value)
     text = EPILOGUE.format(
