@@ -45,7 +45,7 @@ def example(name: Name = None, as_json: AsJson = False) -> None:
     if name not in about:
         raise UnknownChoice("example", name, about)
     written = Path(f"{name}.py")
-    for each in (written, *_modules(written)):
+    for each in sorted((written, *_modules(written)), key=lambda file: not file.exists()):  # an error before any write
         each.parent.mkdir(exist_ok=True)
         write(each, (examples_folder() / each).read_text(encoding="utf-8"), mode="x")
     if as_json:
