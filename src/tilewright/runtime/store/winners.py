@@ -10,17 +10,24 @@
 * The file has a rollback journal and no write-ahead log. So it can be read in a read-only folder, and it may be in a
   home directory that is shared over a network.
 * Each call opens a connection, so threads and forked processes may share a `Winners`.
+* Many processes may write at the same time. A call waits as long as the others make progress (`_Turn`), so no winner is
+  lost, and every later `get` returns what `put` returned.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from tilewright.errors import StorageError
 from tilewright.ledger import file as ledger_file
@@ -32,7 +39,17 @@ from tilewright.runtime.store.warn_once import warn_once
 VARIABLE = "TILEWRIGHT_TUNED"
 NAME = "tuned.db"
 HURRIED_SECONDS = 2.0
-"""Seconds that the user's program waits for another process to finish writing; a write takes milliseconds."""
+"""Seconds that the user's program waits for a file that is locked and does not change; a write takes milliseconds."""
+PUT_PATIENCE = 5
+"""How many times as long `Winners.put` waits: the search before it took longer, and would have to be repeated."""
+QUEUED_SECONDS = 120.0
+"""The longest wait while other processes write one after the other."""
+ATTEMPT_SECONDS = 0.05
+"""The longest wait inside SQLite. SQLite waits longer after each attempt, so others would always be quicker."""
+
+MOST_CONFIGURATIONS = 2**31
+
+Asked = TypeVar("Asked")
 
 TUNED = Schema(
     table="tilewright_tuned_schema",
@@ -116,11 +133,13 @@ class Winners:
         return (self._path or folder() / NAME).absolute()
 
     def get(self, key: str) -> Winner | None:
-        with self._guarded(), self._file() as file:
-            if file.there():
-                with file._reading() as connection:
-                    return _stored(connection, key)
-        return None
+        def stored(file: _File) -> Winner | None:
+            if not file.there():
+                return None
+            with file._reading() as connection:
+                return _stored(connection, key)
+
+        return self._asked(stored, None)
 
     def put(self, winner: Winner) -> Winner:
         """Stores ``winner`` unless its key is there. Returns the stored winner, or ``winner`` if the store fails."""
@@ -133,28 +152,25 @@ class Winners:
         """Stores all winners, or none if that fails. A winner whose key is there is stored only if ``replaces`` allows
         it. Returns two winners for each: the earlier one with its key (or None), and the one that is stored now."""
         now = ledger_file.text_of(ledger_file.utc_now())
-        with self._guarded(), self._file() as file:
+
+        def written(file: _File) -> tuple[tuple[Winner | None, Winner], ...]:
             rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
             with file._writing() as connection:
-                done = []
-                for winner, row in zip(winners, rows, strict=True):
-                    earlier = _stored(connection, winner.key)
-                    if earlier is None or replaces(winner, earlier):
-                        connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
-                        ledger_file.insert(connection, "winners", row)
-                        done.append((earlier, _winner(row)))
-                    else:
-                        done.append((earlier, earlier))
-                return tuple(done)
-        return tuple((None, winner) for winner in winners)
+                return tuple(_put(connection, winner, row, replaces) for winner, row in zip(winners, rows, strict=True))
+
+        return self._asked(written, tuple((None, winner) for winner in winners), PUT_PATIENCE)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
         """Returns every readable winner, by kernel, then by date. ``on_unreadable`` is called with each other entry. By
         default, such an entry counts as a problem of the store."""
-        rows, winners = [], []
-        with self._guarded(), self._file() as file, file._reading() as connection:
-            rows = [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
-        for row in rows:
+
+        def listed(file: _File) -> list[dict[str, Value]]:
+            with file._reading() as connection:
+                return [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
+
+        nothing: list[dict[str, Value]] = []
+        winners = []
+        for row in self._asked(listed, nothing):
             try:
                 winners.append(_winner(row))
             except Unusable as error:
@@ -167,22 +183,32 @@ class Winners:
 
     def remove(self, keys: Iterable[str]) -> int:
         """Removes the winners with these keys, or none if that fails. Returns how many there were."""
-        with self._guarded(), self._file() as file:
-            if file.there():
-                with file._writing() as connection:
-                    forget = "DELETE FROM winners WHERE key = ?"
-                    return sum(connection.execute(forget, (key,)).rowcount for key in frozenset(keys))
-        return 0
+        chosen = frozenset(map(ledger_file.storable, keys))
 
-    def _file(self) -> _File:
-        return _File(self.path, ledger_file.BUSY_SECONDS if self._strict else HURRIED_SECONDS)
+        def removed(file: _File) -> int:
+            if not file.there():
+                return 0
+            with file._writing() as connection:
+                return sum(connection.execute("DELETE FROM winners WHERE key = ?", (key,)).rowcount for key in chosen)
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+        return self._asked(removed, 0)
+
+    def _asked(self, ask: Callable[[_File], Asked], otherwise: Asked, patience: int = 1) -> Asked:
+        """Returns what ``ask`` returns, or ``otherwise`` after a problem of the store. While the file is locked, asks
+        again; an attempt that failed has changed nothing."""
         try:
-            yield
+            path = self.path
+            turn = _Turn(path, ledger_file.BUSY_SECONDS if self._strict else HURRIED_SECONDS * patience)
+            while True:
+                try:
+                    with _File(path, turn.patience) as file, _one_thread():
+                        return ask(file)
+                except StorageError as error:
+                    if not (_is_locked(error) and turn.comes()):
+                        raise
         except StorageError as error:
             self._report(error)
+        return otherwise
 
     def _report(self, error: StorageError) -> None:
         if self._strict:
@@ -190,37 +216,109 @@ class Winners:
         warn_once(str(error), about=f"store {self._path}")
 
 
+class _Turn:
+    """The wait for a locked file. ``patience``: seconds after which a file that nobody changes counts as stuck."""
+
+    def __init__(self, path: Path, patience: float):
+        self._path, self.patience = path, patience
+        self._began = self._changed = time.monotonic()
+        self._seen = self._state()
+
+    def comes(self) -> bool:
+        """Waits a little. Returns whether to try again. The wait is random, so that each waiting process has the same
+        chance."""
+        time.sleep(random.uniform(0.0, 0.02))
+        now, state = time.monotonic(), self._state()
+        if state != self._seen:
+            self._changed, self._seen = now, state
+        return now - self._changed < self.patience and now - self._began < max(QUEUED_SECONDS, self.patience)
+
+    def _state(self) -> tuple[int, int]:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return 0, 0
+        return status.st_mtime_ns, status.st_size
+
+
+_thread_asks = threading.Lock()
+"""Held by the thread of this process that uses a store. Threads of one process wait here, which takes no processor
+time; only processes wait for each other's locks on the file."""
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    _watch_forks()
+    lock = _thread_asks
+    if not lock.acquire(timeout=ATTEMPT_SECONDS):
+        raise StorageError(
+            "other threads of this process have been using the store for long"
+        ) from sqlite3.OperationalError("locked by another thread")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """Makes a new lock in a forked child: the thread that held the old one is not in the child."""
+    global _thread_asks
+    _thread_asks = threading.Lock()
+
+
+def _is_locked(error: StorageError) -> bool:
+    return isinstance(error.__cause__, sqlite3.OperationalError) and "locked" in str(error.__cause__)
+
+
 class _File(DatabaseFile):
     """The file, opened by the first call and closed at the end of ``with``. Every method may raise `StorageError`."""
 
-    def __init__(self, path: Path, busy_seconds: float):
-        super().__init__(path, replace(TUNED, busy_seconds=busy_seconds))
+    def __init__(self, path: Path, patience: float):
+        super().__init__(path, replace(TUNED, busy_seconds=min(ATTEMPT_SECONDS, patience)))
+        self._patience = patience
 
     def there(self) -> bool:
         """Returns whether the file exists. Raises `StorageError` if its folder cannot be opened."""
         with self._storage():
             return self._exists()
 
-    def _opened(self) -> sqlite3.Connection:
-        connection = super()._opened()
-        # Without this, one row that is not UTF-8 makes all rows unreadable.
-        connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-        return connection
+    def _storage(self) -> AbstractContextManager[None]:
+        return ledger_file.storage(self.path, self._schema.variable, self._patience)
 
 
 def _stored(connection: sqlite3.Connection, key: str) -> Winner | None:
-    row = connection.execute("SELECT * FROM winners WHERE key = ?", (key,)).fetchone()
+    row = connection.execute("SELECT * FROM winners WHERE key = ?", (ledger_file.storable(key),)).fetchone()
     return None if row is None else _winner(dict(row))
 
 
+def _put(
+    connection: sqlite3.Connection, winner: Winner, row: Mapping[str, Value], replaces: Replaces
+) -> tuple[Winner | None, Winner]:
+    earlier = _stored(connection, winner.key)
+    if earlier is not None and not replaces(winner, earlier):
+        return earlier, earlier
+    connection.execute("DELETE FROM winners WHERE key = ?", (ledger_file.storable(winner.key),))
+    ledger_file.insert(connection, "winners", row)
+    stored = _stored(connection, winner.key)
+    assert stored is not None
+    return earlier, stored
+
+
 def _row(winner: Winner) -> dict[str, Value]:
+    as_text = ledger_file.as_text
     try:
         data = to_json(winner)
-    except ValueError as error:
+        data["place"] = place = data.pop("index")  # INDEX is a keyword of SQL
+        if isinstance(place, int) and not 0 <= place < MOST_CONFIGURATIONS:
+            raise ValueError(f"its index {place} is no index of a configuration")
+        return {name: as_text(value) if isinstance(value, (dict, list)) else value for name, value in data.items()}
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"cannot keep the winner of {winner.kernel}: {error}") from error
-    data["place"] = data.pop("index")  # INDEX is a keyword of SQL
-    as_text = ledger_file.as_text
-    return {name: as_text(value) if isinstance(value, (dict, list)) else value for name, value in data.items()}
 
 
 def _winner(row: dict[str, Value]) -> Winner:
