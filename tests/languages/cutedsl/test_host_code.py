@@ -81,8 +81,8 @@ def gemm(values: str, workload: str = "odd") -> Compiled:
 @pytest.mark.parametrize(
     ("values", "grid", "cluster", "products"),
     [
-        ("", [24, 1, 1], [2, 1, 1], 4),
-        ("CLUSTER_M=1,CLUSTER_N=2,SCHEDULE=pingpong,TILE_N=128", [8, 2, 1], [1, 2, 1], 8),
+        ("", [24, 1, 1], [2, 1, 1], 4),  # 1000 × 520: 4 × 3 clusters of two tiles of 128 × 256
+        ("CLUSTER_M=1,CLUSTER_N=2,SCHEDULE=pingpong,TILE_N=128", [24, 2, 1], [1, 2, 1], 8),
         ("CLUSTER_M=1,PERSISTENT=False,TILE_N=128", [40, 1, 1], [1, 1, 1], 4),
     ],
 )
