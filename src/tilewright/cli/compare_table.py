@@ -28,7 +28,11 @@ def compared(result: VersionComparison, show_all: bool = False) -> RenderableTyp
         Text(f"on {result.board.arch} ({result.board.name}); code is compared, nothing is timed"),
     ]
     if result.identical:
-        what = "the same machine code" if isinstance(result.tile_ir, Failed) else "the same Tile IR and machine code"
+        what = (
+            "the same machine code"
+            if isinstance(result.tile_ir, Failed)
+            else "the same Tile IR and the same machine code"
+        )
         return Group(*heading, Text(f"identical: {what}"))
     return Group(*heading, Text(), *_tile_ir(result, show_all), Text(), *_machine_code(result))
 

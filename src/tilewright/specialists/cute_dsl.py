@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.languages.cutedsl.versions import FIX, PACKAGE
 from tilewright.specialists.base import Need, Specialist
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.kernels import KernelSpecialist
@@ -30,7 +29,8 @@ class CuTeDslKernels(KernelSpecialist):
     stated = "Ampere and newer (sm_80); products of matrices Blackwell (sm_100) and newer"
 
     def needs(self) -> tuple[Need, ...]:
-        return (need_of_package(PACKAGE, f"{FIX}, under NVIDIA's own licence"), need_of_gpu())
+        fix = "pip install 'tilewright[cutedsl]', under NVIDIA's own licence"
+        return (need_of_package("nvidia-cutlass-dsl", fix), need_of_gpu())
 
     def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
         return Specialist.propose(self, delegation)  # changes of a program launch through the language's own launcher
