@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tilewright.languages.cutedsl.tracing import TYPES
+from tilewright.specialists.writing.cheaper import ADDED_POWER, BOUNDED_QUOTIENT
 from tilewright.specialists.writing.expression import Expression, Operand, OutsideForms, below
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.statements import Statements
@@ -15,6 +16,7 @@ FUNCTIONS = {
         "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "sin", "cos", "floor", "ceil", "abs", "tanh", "log1p",
         "expm1")},
     **{name: f"{name}({{}}, {{}})" for name in ("maximum", "minimum")}, "where": "where({}, {}, {})",
+    ADDED_POWER: "cute.math.exp2({})", BOUNDED_QUOTIENT: "(({}) / ({}))",
 }  # fmt: skip
 HELPERS = {
     "maximum": '''
