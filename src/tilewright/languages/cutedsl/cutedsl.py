@@ -137,6 +137,9 @@ class CuteDsl(Language):
         if "cutlass" in source and find_spec("cutlass") is not None:
             _process().begin()
 
+    def toolkit(self) -> str:
+        return f"{PACKAGE} {installed_version(PACKAGE)}"
+
     def caution(self) -> str | None:
         version = installed_version(PACKAGE) if "cutlass" in sys.modules else None
         return untested(version) if version else None
