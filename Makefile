@@ -2,13 +2,14 @@
 # make test       set up, then run the tests that need no GPU
 # make test-gpu   the tests that need one
 # make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
+# make test-cutedsl  the tests of kernels in CuTe DSL, in a further environment (260 MB, NVIDIA's own licence)
 # make test-hosts the MCP server and the plugin with Claude Code, Codex, Gemini CLI and MCP's own tools (npm, 1.2 GB)
 # make check      lint, format, types, import direction, documents
 #
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo check test test-gpu test-hosts test-versions
+.PHONY: setup demo check test test-gpu test-hosts test-versions test-cutedsl
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -67,6 +68,15 @@ test-versions: setup
 	$(VERSIONS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps $(OTHERS)
 	$(PY) $(PACKAGES) > "$$($(VERSIONS)/bin/python $(PACKAGES))/first.pth"
 	PYTHONPATH=$(CURDIR)/src $(VERSIONS)/bin/python -m pytest -n 2 --timeout 600 $(VERSIONS_TESTS)
+
+# The same for CuTe DSL, whose licence is NVIDIA's own: only for systems with NVIDIA GPUs.
+CUTEDSL := $(CURDIR)/.venv/cutedsl
+CUTEDSL_TESTS := tests/languages/cutedsl tests/specialists/test_compiled_for.py tests/specialists/writing/test_cutedsl_written.py
+test-cutedsl: setup
+	$(PY) -m venv $(CUTEDSL)
+	$(CUTEDSL)/bin/python -m pip --disable-pip-version-check install --quiet 'nvidia-cutlass-dsl>=4.8.1,<4.9'
+	$(PY) $(PACKAGES) > "$$($(CUTEDSL)/bin/python $(PACKAGES))/zz_first.pth"
+	PYTHONPATH=$(CURDIR)/src $(CUTEDSL)/bin/python -m pytest -n 2 --timeout 600 $(CUTEDSL_TESTS)
 
 ifndef TILEWRIGHT_PYTHON
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet

@@ -70,6 +70,7 @@ WITHOUT_DOCSTRING = {
     "errors.": "the tree in the module's docstring says what each means",
     "languages.cutile.cutile.CuTile": "implements languages.base.Language",
     "languages.triton.triton.Triton": "implements languages.base.Language",
+    "languages.cutedsl.cutedsl.CuteDsl": "implements languages.base.Language",
     "playbook.entries.": "implements playbook.base.Entry, and its `about` says what it is",
     "playbook.analyses.row_tiles.RowTiles": "a libcst transformer; the module's docstring describes it",
     "lint.rules.": "implements lint.rule.Rule; the class's docstring is its text",

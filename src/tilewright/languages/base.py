@@ -105,6 +105,8 @@ class Language(ABC):
     hints: tuple[Hint, ...] = ()
     """The compiler hints that a space may list for kernels of this language."""
 
+    on_gpu_only = False
+    """Whether kernels can run on a GPU only, so that nothing checks them on a machine without one."""
     launched_by_driver = False
     """Whether the worker launches the cubin through the CUDA driver. If not, it launches with `runner`."""
 
