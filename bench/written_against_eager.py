@@ -29,6 +29,7 @@ from typing import Any
 from common import made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.errors import TilewrightError
+from tilewright.specialists.writing.attempting import RACED
 from tilewright.specialists.writing.named import OPERATIONS
 from tilewright.specialists.writing.writing import ReferenceSource, source_of, write_task
 from tilewright.task.loading import load_task
@@ -40,8 +41,6 @@ sys.path.append(str(Path(__file__).parent.parent))
 ROUNDS = 100
 TUNING_SECONDS = 20.0
 """No compiler begins after this. What is compiled until then is raced."""
-RACED_PRODUCTS, RACED = 24, 12
-"""All candidates of a written product are raced. Of other kernels, those with the shortest predicted times are."""
 LANGUAGES = ("cutile", "triton")
 EAGER = {
     "gemm_bias_relu": "def eager(a, b, bias): return F.relu(torch.addmm(bias, a, b))",
@@ -125,8 +124,7 @@ def compared(name: str, language: str, folder: Path) -> dict[str, Any]:
     begun, file = time.monotonic(), written(name, language, folder)
     workload = next(iter(load_task(str(file)).workloads))
     with Session(str(file)) as session:  # its process loads torch while the compilers run
-        top = RACED_PRODUCTS if name.startswith("gemm") else RACED
-        tuned = tune(str(file), workloads=[workload], store=False, top=top, seconds=TUNING_SECONDS)
+        tuned = tune(str(file), workloads=[workload], store=False, top=RACED, seconds=TUNING_SECONDS)
         (result,) = tuned.workloads
         if result.best is None:
             raise TilewrightError(result.reason)

@@ -76,13 +76,18 @@ def _tilewright(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    terminal.replace_what_stdout_lacks()
+    with terminal.printable_output():
+        return _ended(arguments)
+
+
+def _ended(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     as_json = _wants_json(words)
 
     def failed(text: str, code: int) -> int:
         return exit_codes.error(text, code, as_json)
 
-    terminal.replace_what_stdout_lacks()
     received: list[int] = []
     try:
         with interruptible(received):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,7 +109,8 @@ def _write(path: Path, text: str, *, make: bool = False) -> None:
     from tilewright.ledger.file import make_private
 
     if path == Path("-"):
-        sys.stdout.write(text)
+        with nullcontext() if sys.stdout.isatty() else terminal.own_output():  # a pipe gets the patch as it is
+            sys.stdout.write(text)
         return
     try:
         if make:

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from tilewright.errors import StorageError
+from tilewright.errors import StorageError, in_one_line
 from tilewright.ledger.codec import Encodable, from_json, to_json
 from tilewright.records import Json, Value
 
@@ -71,6 +71,12 @@ _FIXES = (
 )
 
 
+DAMAGED = (
+    ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, ZeroDivisionError,
+)  # fmt: skip
+"""What decoding or showing a row raises if its value is not what Tilewright wrote."""
+
+
 class Unusable(Exception):
     """This Tilewright cannot use the database. The message gives the reason and the fix."""
 
@@ -92,6 +98,18 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
 
 
 @contextmanager
+def undamaged(what: str) -> Iterator[None]:
+    """Turns the errors of `DAMAGED` inside the block into `Unusable`. ``what``: what the block reads or shows."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise Unusable(
+            f"holds {what} that cannot be read ({in_one_line(error)}): the file was damaged, or changed by another "
+            "program; fix: restore a copy of it, or move it away"
+        ) from error
+
+
+@contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
     """Commits the changes of the block. If the block fails or is interrupted, undoes all its changes."""
     try:
@@ -107,6 +125,8 @@ def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFE
 def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
     """Opens the file, and creates the tables in an empty one. Refuses a file of another program."""
     connection = sqlite3.connect(path, timeout=schema.busy_seconds, isolation_level=None)
+    # Without this, one row that is not UTF-8 makes all rows unreadable.
+    connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
     try:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
@@ -148,7 +168,8 @@ def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     if schema.table not in tables:
         problem = next((text for table, text in schema.earlier.items() if table in tables), None)
         raise Unusable(problem or f"is a database of another program; fix: {schema.elsewhere}")
-    version = _version(connection, schema)
+    with undamaged("a version"):
+        version = _version(connection, schema)
     if version in schema.migrations:
         with transaction(connection, "IMMEDIATE"):
             while (version := _version(connection, schema)) in schema.migrations:  # checked again under the lock
@@ -212,7 +233,7 @@ class DatabaseFile:
         with self._storage():
             exists = self._connection is not None or self._exists()
             opened = nullcontext(self._opened()) if exists else closing(connect(":memory:", self._schema))
-            with opened as connection, transaction(connection, "DEFERRED"):
+            with opened as connection, transaction(connection, "DEFERRED"), undamaged("a row"):
                 yield connection
 
     def _exists(self) -> bool:

@@ -224,6 +224,17 @@ class KernelFacts:
             found.append(diagnosis_of(self.task, workload, launched, bound, self.board, counted))
         return tuple(dict.fromkeys(each.limit.resource for each in found if not each.at_the_bound))
 
+    def sites_of(self, entry: Entry, source: Source) -> Sequence[Site]:
+        """Returns the entry's sites in a source. Searches each source only once: a search may take a second."""
+        key = id(entry), source.name, source.text
+        if key not in self._sites:
+            self._sites[key] = entry, entry.sites(source, self)  # the entry is held, so that its id stays its own
+        return self._sites[key][1]
+
+    @cached_property
+    def _sites(self) -> dict[tuple[int, str, str], tuple[Entry, Sequence[Site]]]:
+        return {}
+
     @property
     def kind(self) -> str:
         """The kind of bound that most workloads have."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, StorageError, in_one_line
 from tilewright.ledger.agent_runs import AgentLedger
+from tilewright.ledger.file import DAMAGED
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
@@ -49,12 +50,22 @@ class Evidence:
     def markdown(self) -> str:
         """Returns the report as Markdown, for a pull request or a terminal."""
         view, _ = VIEWS[type(self.details)]
-        return view(self.details)
+        return self._shown(view)
 
     def html(self) -> str:
         """Returns the report as one HTML page with its charts."""
         _, view = VIEWS[type(self.details)]
-        return view(self.details)
+        return self._shown(view)
+
+    def _shown(self, view: Callable[..., str]) -> str:
+        """Raises StorageError if the rows can be read, but say what no run says, such as a time without samples."""
+        try:
+            return view(self.details)
+        except DAMAGED as error:
+            raise StorageError(
+                f"run {self.run} cannot be shown ({in_one_line(error)}): its rows are damaged, or this is a mistake in "
+                f"Tilewright; fix: `tilewright report {self.run} --jsonl -` prints them"
+            ) from error
 
     @property
     def patch(self) -> str:

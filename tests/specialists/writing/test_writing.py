@@ -180,6 +180,9 @@ def test_a_naive_softmax_is_stabilised_and_said(tmp_path: Path) -> None:
         ("return x / np.sqrt((x * x).sum(-1, keepdims=True))", "x * tl.rsqrt(tl.sum(x * x, 0))", "inside, x"),
         ("return x / np.abs(x).max(axis=-1, keepdims=True)", "x / tl.max(", "1.0 /"),
         ("return x / (np.abs(x).max(axis=-1, keepdims=True) + 1e-6)", "x * value", "x / "),
+        ("return np.tanh(np.log1p(np.exp(x)))", "tl.fdiv(value, value + 2.0)", "log1p"),
+        ("return np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))", "tl.fdiv(value, value + 2.0)", "log1p"),
+        ("return np.tanh(np.maximum(x, 1) + np.log1p(np.exp(-np.abs(x))))", "libdevice.tanh(", "tl.fdiv("),
         ("return x - (x + 1).sum(-1, keepdims=True)", "tl.where(inside, x + 1.0, 0.0)", "tl.sum(x"),
     ],
 )  # fmt: skip

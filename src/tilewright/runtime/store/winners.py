@@ -290,12 +290,6 @@ class _File(DatabaseFile):
     def _storage(self) -> AbstractContextManager[None]:
         return ledger_file.storage(self.path, self._schema.variable, self._patience)
 
-    def _opened(self) -> sqlite3.Connection:
-        connection = super()._opened()
-        # Without this, one row that is not UTF-8 makes all rows unreadable.
-        connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-        return connection
-
 
 def _stored(connection: sqlite3.Connection, key: str) -> Winner | None:
     row = connection.execute("SELECT * FROM winners WHERE key = ?", (ledger_file.storable(key),)).fetchone()

@@ -91,9 +91,15 @@ class MissedCall:
         return self.space.configurations(self.arch, self.dims)
 
     def allows(self, config: Mapping[str, Value]) -> bool:
-        """Returns whether the space allows a configuration for the exact shape. The shipped one is always allowed."""
+        """Returns whether the space has a configuration, with values of the same types, and allows it for the exact
+        shape. A stored or imported configuration may have any values. The shipped one is always allowed."""
         space = self.space
-        return dict(config) == dict(space.shipped) or space.allows(config, self.arch, self.dims) is None
+        if config.keys() != {*space.knobs}:
+            return False
+        own = Configuration.of({name: config[name] for name in space.knobs})
+        if any(repr(value) not in map(repr, space.known_values(name)) for name, value in own.items()):
+            return False  # 2.0 and True equal 2 and 1, but are other constants
+        return space.declares(own) and (own == space.shipped or space.allows(own, self.arch, self.dims) is None)
 
     @cached_property
     def arrays(self) -> dict[str, Json]:

@@ -19,6 +19,12 @@ ADDED_POWER = "added power"
 """The operation ``exp2`` whose result is only added to a normal number. It may flush subnormal results to zero."""
 
 
+BOUNDED_QUOTIENT = "bounded quotient"
+"""The operation ``/`` whose divisor is between 1 and 1e30, so that its reciprocal is a normal float32."""
+LARGE = 30.0
+"""The hyperbolic tangent of softplus(x) is 1 in float32 from here on, and exp(x) squared is finite."""
+
+
 def cheaper(computation: Computation, columns: str | None = None) -> Computation:
     """Returns the computation in cheaper operations.
 
@@ -33,6 +39,8 @@ def cheaper(computation: Computation, columns: str | None = None) -> Computation
             kept = _one_plus_tanh(graph, kept) or _plus_power(graph, kept) or kept
         elif each.op == "*":
             kept = _as_quotient(graph, kept) or kept
+        elif each.op == "tanh":
+            kept = _tanh_of_softplus(graph, each) or kept
         elif each.op == "/" and columns is not None and columns in each.shape:
             kept = _by_the_row(graph, kept, columns) or kept
         if kept is not each and each in graph.names:
@@ -58,6 +66,29 @@ def _plus_power(graph: Graph, each: Expression) -> Expression | None:
             factor, x = _scaled(power.operands[0])
             scaled = graph.apply("*", math.log2(math.e) * factor, x)
             return graph.apply("+", number, graph.apply(ADDED_POWER, scaled))
+    return None
+
+
+def _tanh_of_softplus(graph: Graph, each: Expression) -> Expression | None:
+    """Returns ``tanh(log(1 + e))`` with e = exp(x) as ``n / (n + 2)`` with n = e (e + 2), where no number cancels."""
+    if (x := _of_softplus(each.operands[0])) is None:
+        return None
+    power = graph.apply("exp", graph.apply("minimum", x, LARGE))
+    n = graph.apply("*", power, graph.apply("+", power, 2.0))
+    return graph.apply(BOUNDED_QUOTIENT, n, graph.apply("+", n, 2.0))
+
+
+def _of_softplus(y: Expression) -> Expression | None:
+    """Returns x where y is ``log1p(exp(x))`` or ``log1p(exp(-|x|)) + maximum(x, 0)``; None for another y."""
+    if y.op == "log1p" and y.operands[0].op == "exp":
+        return y.operands[0].operands[0]
+    for small, large in (y.operands, y.operands[::-1]) if y.op == "+" else ():
+        of = {each for each in large.operands if each.op != "number"} if large.op == "maximum" else set()
+        zero = any(each.op == "number" and each.value == 0 for each in large.operands)
+        exponent = _of_softplus(small) if small.op == "log1p" else None
+        if zero and exponent is not None and exponent.op == "neg" and exponent.operands[0].op == "abs":
+            (x,) = exponent.operands[0].operands
+            return x if of == {x} else None
     return None
 
 

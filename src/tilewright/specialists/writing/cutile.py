@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tilewright.specialists.writing.cheaper import ADDED_POWER, is_logistic
+from tilewright.specialists.writing.cheaper import ADDED_POWER, BOUNDED_QUOTIENT, is_logistic
 from tilewright.specialists.writing.expression import Expression, Operand
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.rows import ROW_TILES, long_row, other_code
@@ -18,6 +18,7 @@ FUNCTIONS = {
     **{name: f"{name}({{}})" for name in ("erf", "log1p", "expm1")},
     "maximum": "ct.maximum({}, {}, propagate_nan=True)", "minimum": "ct.minimum({}, {}, propagate_nan=True)",
     "where": "ct.where({}, {}, {})", ADDED_POWER: "ct.exp2({}, flush_to_zero=True)",
+    BOUNDED_QUOTIENT: "approximate_quotient({}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
 """The expression of each reduction that combines two partial results."""
