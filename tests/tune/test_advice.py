@@ -63,7 +63,9 @@ def test_tune_prints_kind_shrunk_space_next_step_and_gain(
     lines = said.out.splitlines()
     assert lines[-2] == "next: measure on a machine with a GPU: tilewright tune ops.py"
     assert lines[-1] == "correctness: PASS; speedup_over_shipped: unknown (nothing was measured)"
-    assert "tw.Space(" in lines and "compile 3 of 3 small" in said.err, "a seed of the templates, 1024, is the third"
+    assert "tw.Space(" in lines and any(line.split()[:1] == ["1024"] for line in lines), (
+        "1024 is a seed of the templates"
+    )
     assert cli.main((*asked, "--json")) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["advice"]["kind"] == "elementwise" and {"TILE": 256} in data["shrunk"]
