@@ -109,8 +109,10 @@ def tune(
         if into is not None:
             print(*_write_table(task, result, target.board, into)[1], sep="\n")
         shrunk = shrunk_space(shrunk_to(result), task.space, len(result.workloads)) if shrink else ()
-        for line in [*shrunk, *next_steps(result, known, where, shrink), last_line(result)]:
-            terminal.stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+        for line in shrunk:
+            terminal.stdout().print(line, soft_wrap=True, markup=False, highlight=False)  # code is not wrapped
+        for line in [*next_steps(result, known, where, shrink), last_line(result)]:
+            terminal.stdout().print(line, markup=False, highlight=False)
     if any(workload.best is None for workload in result.workloads):
         raise typer.Exit(NO)
 

@@ -60,7 +60,7 @@ def last_line(result: TuningResult) -> str:
         if before is not None and before.measured is not None and speedup is not None:
             shipped.append(f"{each.workload.name} {microseconds(before.measured.us)}")
     speedup = speedup_over_shipped(result)
-    gain = "unknown (nothing was measured)" if not result.measured else "unknown"
+    gain = "unknown" if result.measured else "unknown; predicted, not measured"
     if speedup is not None:
         gain = f"{speedup:.3g} over {len(result.workloads)} workloads; shipped_us: {', '.join(shipped)}"
     return f"correctness: {'PASS' if right else 'not shown'}; speedup_over_shipped: {gain}"
