@@ -29,7 +29,8 @@ PolicyName = Annotated[
         "--policy",
         "default",
         "base",
-        help="base stops earlier: after a gain under 2 %, or two iterations without a gain.",
+        help="base tries the playbook strictly by its priority list, and stops earlier: after a gain under 2 %, or "
+        "two iterations without a gain.",
     ),
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="The most changes that are tried.")]
@@ -41,6 +42,10 @@ Patience = Annotated[int, typer.Option(min=1, help="Stop after this many iterati
 Lossy = Annotated[
     bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
 ]
+Test = Annotated[
+    str, typer.Option("--test", metavar="COMMAND", help="Keep only what passes these tests of yours: 'pytest tests'.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be tried, with the reasons, and end.")]
 SlowerElsewhere = Annotated[
     bool, typer.Option("--allow-slower-elsewhere", help="Keep what is predicted slower on other architectures.")
 ]
@@ -71,7 +76,8 @@ def optimize(
     iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
     stop_after: StopAfter = None,
     patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False,
-    allow_slower_elsewhere: SlowerElsewhere = False, change: Changes = None, only: Only = None,
+    allow_slower_elsewhere: SlowerElsewhere = False, test: Test = "", dry_run: DryRun = False,
+    change: Changes = None, only: Only = None,
     propose: Propose = None, propose_only: ProposeOnly = False, propose_seconds: ProposeSeconds = ANSWER_SECONDS,
     propose_attempts: ProposeAttempts = PROPOSALS, propose_failures: ProposeFailures = FAILURES,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
@@ -86,6 +92,7 @@ def optimize(
     """
     session = shared.early_session()
 
+    from tilewright.cli import optimize_plan
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
@@ -93,6 +100,7 @@ def optimize(
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
+    from tilewright.optimize.planned import planned
     from tilewright.optimize.proposing import asked
     from tilewright.race.rules import Policy
 
@@ -104,7 +112,7 @@ def optimize(
         options = Options(
             policy=policy, iterations=iterations, minutes=minutes,
             stop_after=math.inf if stop_after is None else stop_after, patience=patience, lossy=allow_lossy,
-            slower_elsewhere=allow_slower_elsewhere,
+            slower_elsewhere=allow_slower_elsewhere, test=test,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
             propose=None if propose is None else asked.Propose(
                 propose, propose_seconds, propose_attempts, propose_failures, propose_only
@@ -116,11 +124,15 @@ def optimize(
             refuse_broken_task(task, board, task.selected(workload), [task.space.shipped])
         except TaskError as error:
             raise _with_patch(error, task, ledger.path.parent) from None
-        result = optimized_by(
-            task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
-            seed=seed, ledger=ledger, fresh=fresh, session=session,
-            progress=bars if as_json else _with_iterations(bars),
-        )  # fmt: skip
+        plan = planned(task, arch=arch, workloads=workload, options=options, ledger=ledger) if dry_run else None
+        if plan is None:
+            result = optimized_by(
+                task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
+                seed=seed, ledger=ledger, fresh=fresh, session=session,
+                progress=bars if as_json else _with_iterations(bars),
+            )  # fmt: skip
+    if plan is not None:
+        return optimize_plan.show(plan, as_json, show_all)
     if as_json:
         shared.print_json(optimized.to_json(result))
     else:

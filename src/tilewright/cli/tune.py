@@ -30,7 +30,9 @@ Seconds = Annotated[float | None, typer.Option(help="Time limit of the whole run
 _CANDIDATES = "How many configurations are compiled for each workload, at most.  [default: by strategy]"
 Candidates = Annotated[int | None, typer.Option(min=1, help=_CANDIDATES)]
 TieBand = Annotated[float, typer.Option(help="Times within this fraction of the fastest count as tied.")]
-Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="Add candidates from: heuristics.")]
+_SEEDS = "Add candidates from: templates, heuristics. Several: templates,heuristics."
+Seeds = Annotated[str | None, typer.Option(metavar="SOURCES", help=_SEEDS)]
+Shrink = Annotated[bool, typer.Option("--shrink", help="Print a space of at most eight configurations to ship.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the race.  [default: drawn]")]
 StorePath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The ledger for the results.  [default: .tilewright/ledger.db]")
@@ -45,8 +47,8 @@ def tune(
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, top: Top = DEFAULT_TOP,
     strategy: Strategy = None, seconds: Seconds = None, candidates: Candidates = None,
     l2: shared.L2 = "cold", launch: shared.How = "graph",
-    tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, seed: Seed = None, fresh: shared.Fresh = False,
-    store: StorePath = None, no_store: NoStore = False, into: Into = None,
+    tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, shrink: Shrink = False, seed: Seed = None,
+    fresh: shared.Fresh = False, store: StorePath = None, no_store: NoStore = False, into: Into = None,
     show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Finds the best configuration for each workload, with its evidence.
@@ -61,6 +63,8 @@ def tune(
     from tilewright.hardware.machine import target_of
     from tilewright.race.rules import Policy
     from tilewright.tune import tune as tuning
+    from tilewright.tune.advice import advice
+    from tilewright.tune.shrink import shrink as shrunk_to
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = target_of(arch, detect())
@@ -74,6 +78,11 @@ def tune(
             terminal.note(target.note)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
         refuse_broken_task(task, target.board, task.selected(workload))
+        if shrink and len(task.space.every_shipped) > 1:
+            raise RequestError("--shrink is for a task with one space; this one has several implementations")
+        known = advice(task, task.selected(workload)[0], target.board)
+        for line in [str(known), *known.missing] if known else []:
+            terminal.note(line)
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, budget=budget,
             seconds=seconds, candidates=candidates, seeds=seeds, seed=seed,
@@ -85,16 +94,25 @@ def tune(
     if as_json:
         from tilewright.tune.as_json import to_json
 
-        shown = to_json(result)
+        shown = to_json(result) | {"advice": {**vars(known), "missing": list(known.missing)} if known else None}
+        if shrink:
+            shown["shrunk"] = [dict(kept.configuration) for kept in shrunk_to(result).kept]
         if into is not None:
             shown["file"], _ = _write_table(task, result, target.board, into)
         shared.print_json(shown)
         if not result.measured:
             terminal.note("predicted, not measured")
     else:
+        from tilewright.cli.tune_ending import last_line, next_steps, shrunk_space
+
         _print_tuned(result, target.note, results, show_all)
         if into is not None:
             print(*_write_table(task, result, target.board, into)[1], sep="\n")
+        shrunk = shrunk_space(shrunk_to(result), task.space, len(result.workloads)) if shrink else ()
+        for line in shrunk:
+            terminal.stdout().print(line, soft_wrap=True, markup=False, highlight=False)  # code is not wrapped
+        for line in [*next_steps(result, known, where, shrink), last_line(result)]:
+            terminal.stdout().print(line, markup=False, highlight=False)
     if any(workload.best is None for workload in result.workloads):
         raise typer.Exit(NO)
 

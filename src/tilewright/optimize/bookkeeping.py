@@ -129,7 +129,8 @@ class Bookkeeping:
     def ranked(self) -> list[Proposal]:
         """Returns the playbook's proposals for the incumbent, the most promising first."""
         lossy = self.setup.options.lossy
-        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
+        by_place = self.setup.options.policy == "base"
+        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed, by_place)
         ranked, failures = proposals(self.incumbent.texts, self.facts(), self.setup.entries, past)
         self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
         return ranked

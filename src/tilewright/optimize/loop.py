@@ -23,6 +23,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import PROPOSER, Attempt
+from tilewright.optimize import usual_causes
 from tilewright.optimize.attempting import Variant, no_variant
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
@@ -31,6 +32,7 @@ from tilewright.optimize.fields import LOOK_AHEAD, FieldBuilder
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
+from tilewright.optimize.project_tests import ProjectTests
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes, proposal_of
 from tilewright.optimize.proposing.asked import Ask, ExternalProposer, LedgerChanged, stopped
 from tilewright.optimize.proposing.command import ProposerCommand
@@ -84,6 +86,9 @@ def optimize(
         start = prepare(stack, request, ledger, fresh, proposers, ask)
         loop = Loop(start.setup, start.incumbent, start.iterations)
         if not loop.iterations:
+            if tests := loop.tests:
+                progress("baseline", 0, None, f"the project's tests: {options.test}")
+                tests.check_untouched(loop.incumbent.texts)
             loop.append(baseline_iteration(start.metrics))
         reasons = [loop.run(), revert_incorrect_changes(loop, start.baseline, start.checker)]
         return finish(loop, [reason for reason in reasons if reason], target.note)
@@ -215,13 +220,34 @@ class Loop(Bookkeeping):
                 confirmed = gate.confirm(raced, self.incumbent)
                 judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
                 judged = self.setup.elsewhere.judged(judged, self.incumbent)
-            return judged
+                judged = self._tested(judged)
+            return self._explained(judged)
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
         except MachineError:
             raise
         except TilewrightError as error:
             return str(error)
+
+    @property
+    def tests(self) -> ProjectTests | None:
+        options = self.setup.options
+        return ProjectTests(options.test, options.minutes * 60) if options.test else None
+
+    def _tested(self, judged: Judged) -> Judged:
+        """Runs the project's own tests on a version that would be kept. A version that fails them is not kept."""
+        if not judged.keep or self.tests is None:
+            return judged
+        self.setup.progress("test", len(self.iterations), self.setup.options.iterations, self.setup.options.test)
+        failure = self.tests.failure(judged.best.texts)
+        if failure is None:
+            return replace(judged, reason=f"{judged.reason}; the project's tests pass")
+        return replace(judged, keep=False, correctness="FAIL", reason=failure)
+
+    def _explained(self, judged: Judged) -> Judged:
+        """Adds the usual causes that fit the change to the reason of a failed check."""
+        fitting = usual_causes.fitting(self.incumbent.texts, judged.best.texts) if judged.correctness == "FAIL" else ""
+        return replace(judged, reason=f"{judged.reason}; usual causes that fit: {fitting}") if fitting else judged
 
 
 def _nothing_left(attempts: Sequence[Attempt]) -> str:

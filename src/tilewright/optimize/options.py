@@ -45,6 +45,8 @@ class Options:
     """Whether to try entries that change the rounding of results by design."""
     slower_elsewhere: bool = False
     """Whether a change is kept although it is predicted slower on another architecture that the task names."""
+    test: str = ""
+    """The command of the project's own tests, which each kept version must pass; empty if there is none."""
     changes: tuple[Path, ...] = ()
     """Patches or files that are tried first."""
     jobs: int | None = None

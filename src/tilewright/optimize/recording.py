@@ -59,7 +59,7 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
     for name, value, usual in (
         ("--policy", options.policy, "default"), ("--iterations", options.iterations, ITERATIONS),
         ("--minutes", options.minutes, MINUTES), ("--stop-after", options.stop_after, math.inf),
-        ("--patience", options.patience, PATIENCE),
+        ("--patience", options.patience, PATIENCE), ("--test", options.test, ""),
     ):  # fmt: skip
         if value != usual:
             words += [name, str(value)]

@@ -69,6 +69,7 @@ class Space:
         self._check_names()
         self.knobs = (*self.constants, *self.hints)
         self.shipped = self._shipped(shipped)
+        self._refuse_bad_tiles()
         self._shipped_by_default, self.shipped_for = self.shipped, self._shipped_for(shipped_for)
         self.where = tuple(Predicate(function) for function in _listed("where", where, "functions"))
         self.include = self._points("include", include)
@@ -298,6 +299,13 @@ class Space:
                 raise SpaceError(f"constants: the value {odd[0]!r} of '{name}' has characters that cannot be printed")
             if not str(name).isidentifier() or name == "arch":
                 raise SpaceError(f"constants: '{name}' cannot name a knob; use a kernel parameter's name")
+
+    def _refuse_bad_tiles(self) -> None:
+        """Raises SpaceError for a listed tile size that no kernel can have, unless it ships today."""
+        for name, values in self.constants.items():
+            for value in values:
+                if value != self.shipped[name] and (problem := knobs.tile_problem(name, value)):
+                    raise SpaceError(f"constants: {problem}")
 
     def _shipped(self, shipped: object) -> Configuration:
         point = self._point("shipped", shipped)
