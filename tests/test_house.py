@@ -17,7 +17,7 @@ SRC = ROOT / "src"
 
 
 LAYERS = """
-    errors records progress
+    errors printable records progress
     tools plugins
     hardware space
     task source
@@ -58,7 +58,7 @@ SERVER = "mcp"
 """Its modules `server` and `tools` import the package mcp of an extra, which takes a second; nobody else imports it."""
 USERS_PROGRAM = "runtime"
 """Runs where the user's torch is, and imports it inside functions alone."""
-AT_THE_TOP = {"", "__main__", "errors", "records", "progress"}
+AT_THE_TOP = {"", "__main__", "errors", "printable", "records", "progress"}
 
 LINES = 420
 EXAMPLE_LINES = 79

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -58,7 +58,7 @@ def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Dec
     defaults: whether missing fields get their defaults, as for older data.
     """
     try:
-        return cast(Decoded, _quick(kind, defaults)(data))
+        return cast(Decoded, _quick(cast("Hashable", kind), defaults)(data))
     except ValueError:
         return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))  # finds the field for the error
 

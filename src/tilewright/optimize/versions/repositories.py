@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.ledger.file import make_private
 from tilewright.optimize.versions.git import Git, GitError
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
@@ -102,6 +103,7 @@ def _import_root(path: Path) -> Path:
 def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
     """Returns the private repository for ``identity``. Makes it if it does not exist."""
     digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
+    make_private(home)
     folder = home / "repositories" / f"{name}-{digest}"
     _make(folder)
     return _bare(folder)

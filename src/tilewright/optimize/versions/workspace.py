@@ -23,7 +23,7 @@ from typing import IO
 
 from tilewright.candidate.client import Forbidden
 from tilewright.errors import MachineError
-from tilewright.ledger.file import storage
+from tilewright.ledger.file import make_private, storage
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.locks import locked, release
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of, run_refs, word
@@ -297,6 +297,7 @@ def _refuse(others: list[str]) -> None:
 
 def _worktrees(home: Path) -> Path:
     """Makes the folder of the worktrees. If the folder is in the user's checkout, git ignores it."""
+    make_private(home)
     folder = home / "worktrees"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("*\n")

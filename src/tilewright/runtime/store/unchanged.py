@@ -67,8 +67,16 @@ def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
 
 def _file_of_module(module: str) -> Path | None:
     """Returns the file that an import of ``module`` would execute, without an import; None if there is none."""
+    origin = _origin(module, tuple(sys.path), module in sys.modules)
+    return Path(origin).resolve() if origin and Path(origin).is_file() else None
+
+
+@lru_cache(maxsize=1024)
+def _origin(module: str, path: tuple[str, ...], loaded: bool) -> str | None:
+    """Returns where a module is. ``path``, ``loaded``: so that the answer is remembered only while it stays the
+    same."""
     origin: str | None = None
-    if module in sys.modules:
+    if loaded:
         origin = getattr(sys.modules[module], "__file__", None)
     else:
         parts, within = module.split("."), None
@@ -79,7 +87,7 @@ def _file_of_module(module: str) -> Path | None:
             if spec is None:
                 return None
             origin, within = spec.origin, spec.submodule_search_locations
-    return Path(origin).resolve() if origin and Path(origin).is_file() else None
+    return origin
 
 
 @lru_cache(maxsize=1024)
