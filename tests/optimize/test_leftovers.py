@@ -61,6 +61,13 @@ def test_nothing_of_a_run_in_progress_or_of_another_home_is_touched(checkout: Pa
         assert refs(checkout) == before and running.folder.is_dir()
 
 
+def test_a_run_that_cannot_be_stored_leaves_nothing(checkout: Path, home: Path) -> None:
+    before = refs(checkout)
+    with Workspace.open(task_in(checkout), "run-1", home, DATE) as workspace:
+        workspace.forget()
+    assert refs(checkout) == before and list(leftovers(checkout, home)) == []
+
+
 def test_a_branch_that_has_commits_is_kept(checkout: Path, home: Path) -> None:
     killed(checkout, home, "run-1", row=False)
     worktree = home / "worktrees" / "run-1"

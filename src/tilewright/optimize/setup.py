@@ -94,7 +94,11 @@ def prepare(
             workspace.keep(commit)
         incumbent = builder.build_one(f"resumed-{len(iterations)}", workspace.texts())
     else:
-        record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        try:
+            record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        except BaseException:
+            workspace.forget()
+            raise
         iterations, incumbent = [], baseline
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
     setup = Setup(
