@@ -1,22 +1,27 @@
 """Kernels that Tilewright writes from references, tuned, against torch eager on the same tensors: none may be slower.
 
-    python bench/written_against_eager.py [--out FILE.json] [--only NAME,NAME] [--part 1/2] [--seconds 270]
+    python bench/written_against_eager.py [--out FILE.json] [--only NAME,NAME] [--part 1/2] [--seconds 260]
 
 The operations are the named ones and the six of tests/specialists/writing/set_aside_operations.txt, each in cuTile and
-Triton, on the first workload of the written task: products of matrices first. Each is tuned, in about ten seconds on 16
-cores; then its best configuration and torch take turns, with a cold L2. The file is written after each kernel. --part
-takes every second operation, so that two GPUs can share the work. None begins after --seconds.
+Triton, on the first workload of the written task: products of matrices first. Each is tuned, in 5 to 10 seconds on 16
+cores; then its best configuration and torch take turns, with a cold L2. The file is written after each kernel. If it
+exists, its kernels are not measured again, unless --only names them or their text has changed; a row without
+"kernel", of an earlier version, counts as unchanged. --part takes every second operation, so that two GPUs can share
+the work. None begins after --seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import statistics
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,7 @@ from typing import Any
 from common import made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.errors import TilewrightError
+from tilewright.specialists.writing.attempting import RACED
 from tilewright.specialists.writing.named import OPERATIONS
 from tilewright.specialists.writing.writing import ReferenceSource, source_of, write_task
 from tilewright.task.loading import load_task
@@ -35,8 +41,6 @@ sys.path.append(str(Path(__file__).parent.parent))
 ROUNDS = 100
 TUNING_SECONDS = 20.0
 """No compiler begins after this. What is compiled until then is raced."""
-RACED = 24
-"""All candidates of a written product are raced, not only those with the shortest predicted times."""
 LANGUAGES = ("cutile", "triton")
 EAGER = {
     "gemm_bias_relu": "def eager(a, b, bias): return F.relu(torch.addmm(bias, a, b))",
@@ -85,6 +89,36 @@ def written(name: str, language: str, folder: Path) -> Path:
     return file
 
 
+def digest(file: Path) -> str:
+    """Returns a short hash of a written kernel and its task."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def held(out: str | None, machine: Mapping[str, Any], only: str) -> list[dict[str, Any]]:
+    """Returns the rows of an earlier run that stay: their kernels are unchanged, and ``only`` does not name them.
+
+    Exits with one line if the file cannot be read as a record, or was made on another GPU.
+    """
+    if out is None or not Path(out).exists():
+        return []
+    try:
+        record = json.loads(Path(out).read_text())
+        gpu, rows = record["machine"]["gpu"], record["rows"]
+        found = {(each["operation"], each["language"]): each for each in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"{out} is no record of this bench ({error!r}); give --out a new file")
+    if gpu != machine["gpu"]:
+        sys.exit(f"{out} was made on '{gpu}', and this is '{machine['gpu']}'; give --out a new file")
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            row
+            for (name, language), row in found.items()
+            if name not in names_in(only)
+            and name in EAGER
+            and row.get("kernel", (text := digest(written(name, language, Path(folder))))) == text
+        ]
+
+
 def compared(name: str, language: str, folder: Path) -> dict[str, Any]:
     """Tunes one kernel on the first workload of its task, and times it against torch."""
     begun, file = time.monotonic(), written(name, language, folder)
@@ -100,7 +134,8 @@ def compared(name: str, language: str, folder: Path) -> dict[str, Any]:
         "operation": name, "language": language, "workload": dict(result.workload.dims),
         "best": dict(result.best.configuration), "us": statistics.median(samples[0]),
         "torch_us": statistics.median(torch_us), "torch_over_ours": paired_ratio(torch_us, samples[0][: len(torch_us)]),
-        "raced": sum(each.measured is not None for each in result.candidates), "seconds": time.monotonic() - begun,
+        "raced": sum(each.measured is not None for each in result.candidates), "kernel": digest(file),
+        "date": str(date.today()), "seconds": time.monotonic() - begun,
     }  # fmt: skip
 
 
@@ -112,15 +147,20 @@ def attempted(name: str, language: str, folder: Path) -> dict[str, Any] | str:
         return str(error) or traceback.format_exc()
 
 
-def run(names: Sequence[str], seconds: float, out: str | None) -> dict[str, Any]:
+def run(names: Sequence[str], seconds: float, out: str | None, only: str = "") -> dict[str, Any]:
     """Compares the operations in both languages. Writes the record after each kernel.
 
     seconds: no kernel begins after them.
+    only: the names whose kernels are measured again, although ``out`` has them, with commas.
     """
-    record: dict[str, Any] = {**made_here(), "rounds": ROUNDS, "rows": [], "failed": {}}
-    ends = time.monotonic() + seconds
+    here = made_here()
+    record: dict[str, Any] = {**here, "rounds": ROUNDS, "rows": held(out, here["machine"], only), "failed": {}}
+    done, ends = {(each["operation"], each["language"]) for each in record["rows"]}, time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         for name, language in product(names, LANGUAGES):
+            if (name, language) in done:
+                print(f"{name} {language}: measured before, in {out}", flush=True)
+                continue
             row = "no time was left" if time.monotonic() > ends else attempted(name, language, Path(folder))
             if isinstance(row, str):
                 record["failed"][f"{name} {language}"] = row
@@ -135,9 +175,13 @@ def run(names: Sequence[str], seconds: float, out: str | None) -> dict[str, Any]
     return record
 
 
+def names_in(only: str) -> list[str]:
+    return [each.strip() for each in only.split(",") if each.strip()]
+
+
 def chosen(only: str, part: str) -> list[str]:
     """Returns the names of the operations. ``only``: names with commas, or "" for all. ``part``: such as ``1/2``."""
-    names = [each.strip() for each in only.split(",") if each.strip()] or list(EAGER)
+    names = names_in(only) or list(EAGER)
     if unknown := [each for each in names if each not in EAGER]:
         sys.exit(f"unknown operation '{unknown[0]}'; known: {', '.join(EAGER)}")
     number, parts = map(int, part.split("/"))
@@ -153,7 +197,7 @@ def main() -> None:
     given = parser.parse_args()
     names = chosen(given.only, given.part)
     need_gpu()
-    run(names, given.seconds, given.out)
+    run(names, given.seconds, given.out, given.only)
 
 
 if __name__ == "__main__":

@@ -57,3 +57,40 @@ def test_the_record_is_written_after_each_kernel(
     assert [len(each.get("rows", ())) for each in seen] == [0, 1, 1, 2]
     assert record == json.loads(out.read_text()) and list(record["failed"].values()) == ["this kernel fails"] * 2
     assert set(bench.run(["gelu"], -1.0, None)["failed"].values()) == {"no time was left"}
+
+
+def test_a_later_run_skips_what_its_file_holds(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel whose text has changed, or that --only names, is measured again. Its row takes the place of the old."""
+    out, measured = str(tmp_path / "out.json"), list[str]()
+
+    def row(name: str, language: str, folder: Path) -> dict[str, Any]:
+        measured.append(f"{name} {language}")
+        file = bench.written(name, language, folder)
+        numbers = {"us": 1.0, "torch_us": 2.0, "torch_over_ours": 2.0, "seconds": 0.1, "kernel": bench.digest(file)}
+        return {"operation": name, "language": language, **numbers}
+
+    monkeypatch.setattr(bench, "compared", row)
+    bench.run(["gelu"], 60.0, out)
+    bench.run(["gelu", "softmax"], 60.0, out)
+    assert measured == ["gelu cutile", "gelu triton", "softmax cutile", "softmax triton"]
+    record = bench.run(["gelu"], 60.0, out, only="gelu")
+    assert measured[4:] == ["gelu cutile", "gelu triton"] and len(record["rows"]) == 4
+    record["rows"][0]["kernel"] = "another"
+    Path(out).write_text(json.dumps(record))
+    changed = f"{record['rows'][0]['operation']} {record['rows'][0]['language']}"
+    bench.run(["gelu", "softmax"], 60.0, out)
+    assert measured[6:] == [changed] and "measured before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{", "no record of this bench"), ('{"machine": {"gpu": "another"}, "rows": []}', "made on 'another', and this")],
+)
+def test_a_file_that_cannot_be_resumed_stays(bench: ModuleType, tmp_path: Path, text: str, reason: str) -> None:
+    out = tmp_path / "out.json"
+    out.write_text(text)
+    with pytest.raises(SystemExit, match=f"{reason}.*; give --out a new file"):
+        bench.run(["gelu"], 60.0, str(out))
+    assert out.read_text() == text

@@ -18,6 +18,7 @@ from tilewright.cli import main as cli
 from tilewright.cli import tuned as cli_tuned
 from tilewright.race.stats import Interval
 from tilewright.runtime.key import digest
+from tilewright.runtime.store import config_file
 from tilewright.runtime.store import verifying as tuned_verify
 from tilewright.runtime.store.exporting import as_json, config_file_of
 from tilewright.runtime.store.verifying import Against, Here, Verified
@@ -170,6 +171,62 @@ def test_export_to_stdout_is_the_table(filled: Run) -> None:
     assert table["kernel"] == "softmax" and len(table["rows"]) == 2
     assert filled("export", "softmax", "--python").out.startswith('"""Tuned configurations of softmax')
     assert "name one kernel, or a folder with --into; known: matmul, softmax" in filled("export").error
+
+
+B200 = "NVIDIA B200 sm_100"
+
+
+def test_export_into_a_folder_keeps_the_rows_of_other_gpus(
+    filled: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    filled("export", "softmax", "--into", "t")
+    first = json.loads(Path("t/softmax.json").read_text())
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "second machine"))
+    Winners(strict=True).put(stored(parts(board=B200), 7))
+    ran = filled("export", "--into", "t")
+    both = json.loads(Path("t/softmax.json").read_text())
+    assert both["rows"][:2] == first["rows"] and "; only in the file, and kept: 2 of NVIDIA H200 sm_90" in ran.out
+    assert [row["parts"]["board"] for row in both["rows"]] == ["NVIDIA H200 sm_90"] * 2 + [B200]
+    assert config_file.load(Path("t/softmax.json")).find(parts(board=B200)).config == {"TILE": 7}  # type: ignore[union-attr]
+    assert filled("export", "--into", "t", "--json").json[0]["kept"] == {"NVIDIA H200 sm_90": 2}
+    assert json.loads(Path("t/softmax.json").read_text()) == both
+    assert ": 1 rows of softmax\n" in filled("export", "--into", "t", "--replace").out
+    assert [row["config"] for row in json.loads(Path("t/softmax.json").read_text())["rows"]] == [{"TILE": 7}]
+
+
+def test_export_replaces_older_rows_of_the_same_call_and_keeps_the_rule(run: Run) -> None:
+    Winners().put(stored(parts(), 1, created="2026-01-01"))
+    run("export", "--into", "t")
+    table = json.loads(Path("t/softmax.json").read_text())
+    table["rule"]["factor"] = 4.0
+    Path("t/softmax.json").write_text(json.dumps(table))
+    Winners().put(stored(parts(toolkit="cuda-tile 9"), 2, created="2026-02-02"))
+    run("export", "--into", "t")
+    table = json.loads(Path("t/softmax.json").read_text())
+    assert [row["config"] for row in table["rows"]] == [{"TILE": 2}] and table["rule"]["factor"] == 4.0
+    table["rows"][0] |= {"config": {"TILE": 3}, "created": "2026-03-03"}
+    Path("t/softmax.json").write_text(json.dumps(table))
+    run("export", "--into", "t")
+    assert json.loads(Path("t/softmax.json").read_text())["rows"][0]["config"] == {"TILE": 3}
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"format": "tilewright tuned kernel", "version": 1, "rows": 3}'])
+def test_export_does_not_overwrite_what_it_cannot_read(filled: Run, content: str) -> None:
+    Path("softmax.json").write_text(content)
+    assert "--replace writes a new file" in filled("export", "softmax", "--into", ".").error
+    assert Path("softmax.json").read_text() == content
+    assert filled("export", "softmax", "--into", ".", "--replace").code == 0
+
+
+def test_export_does_not_merge_two_kernels_of_one_name(run: Run, tmp_path: Path) -> None:
+    Winners().put(stored(parts(), 1, machine={"module": "attention"}))
+    run("export", "--into", "t")
+    run("prune", "--all")
+    Winners().put(stored(parts(), 2, machine={"module": "loss"}))
+    assert "t/softmax.json has the configurations of attention.softmax, and the store those of loss.softmax" in (
+        run("export", "--into", "t").error
+    )
+    assert "name the folder with --into" in run("export", "--replace").error
 
 
 def test_export_leaves_out_what_has_no_named_fields(run: Run) -> None:

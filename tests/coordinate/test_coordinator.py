@@ -385,6 +385,19 @@ def test_a_finding_without_a_change_is_an_item_that_needs_a_proposer(
     assert [each.item for each in book.parts.changes] == ["S1"]  # nothing was tried for the finding
 
 
+def test_a_finding_whose_lines_a_kept_change_rewrote_is_mended(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finding has the greater impact, and still ends after the change."""
+    proposing(monkeypatch, slow="fast")
+    gone = next(n for n, line in enumerate(script.read_text().splitlines(), 1) if "slow" in line)
+    book = worked(script, home, ScriptedJudge({"fast": FASTER}, found=[finding(gone), finding(gone + 1)]))
+    assert book.parts.kept and book.parts.ends[-1].item.startswith("O")
+    ends = {each.item: each for each in book.parts.ends}
+    assert (ends["O1"].why, ends["O1"].reason) == ("mechanism already present", "S1.1 fast has rewritten these lines")
+    assert ends["O2"].reason.startswith("needs a proposer")
+
+
 def test_a_finding_at_the_place_of_a_change_belongs_to_its_item(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

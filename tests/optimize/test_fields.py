@@ -99,4 +99,4 @@ def test_pairs_that_cannot_gain_are_pruned_with_their_prediction(tmp_path: Path,
     assert all(attempt.status == "screened" and attempt.predicted for attempt in pruned)
     assert all(float(attempt.reason.split()[1].rstrip("×")) >= 0.95 for attempt in pruned)
     assert all(variant.predicted_us < 0.95 * start.predicted_us for variant in kept)
-    assert {str(each.value) for each in (*kept, *pruned)} >= {"persistent=2, rows_per_tile=4"}
+    assert any(str(each.value).endswith(", rows_per_tile=4") for each in (*kept, *pruned))

@@ -5,19 +5,40 @@ Git, ledger, loading and the decision on samples are real; the compiler and the 
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.ledger.test_perf_results import parse
-from tests.optimize.kit import LIMITS, SCALE, Lines, Stage, Told, Tripping, git, repository, staged
+from tests.optimize.kit import (
+    LIMITS,
+    SCALE,
+    Lines,
+    Pretending,
+    Scripted,
+    Stage,
+    Told,
+    Tripping,
+    git,
+    repository,
+    staged,
+)
 
 from tilewright.errors import MachineError
 from tilewright.ledger.records import Iteration
+from tilewright.optimize import time_limit
 from tilewright.optimize.ending import finish
 from tilewright.optimize.proposed import Change, Seen
+from tilewright.optimize.time_limit import TimeUp, within
+from tilewright.playbook.base import Site
+from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 Open = Callable[..., Stage]
 BASE = replace(LIMITS, policy="base")
@@ -230,6 +251,65 @@ def test_an_iteration_that_takes_too_long_is_a_crash(opened: Open) -> None:
     stage.run()
     assert (stage.rows[1].status, stage.rows[2].status) == ("crash", "keep")
     assert "(--minutes)" in stage.rows[1].reason
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+@pytest.mark.parametrize("run", [lambda work: work(), in_thread], ids=["main thread", "other thread"])
+def test_the_limit_is_one_deadline_over_build_and_judgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[[Callable[[], object]], None]
+) -> None:
+    """P-11: 4 s of build and 4 s of judgement are over a limit of 6 s, however good the change is."""
+    passed = [0.0]
+    monkeypatch.setattr(time_limit, "clock", lambda: passed[0])
+    for kind, name in ((Pretending, "build"), (Scripted, "confirm")):
+        slow = getattr(kind, name)
+
+        def slower(*arguments: Any, slow: Any = slow) -> Any:
+            passed[0] += 4.0
+            return slow(*arguments)
+
+        monkeypatch.setattr(kind, name, slower)
+
+    def one_iteration() -> None:
+        limits = replace(LIMITS, iterations=1, minutes=0.1)
+        with staged(repository(tmp_path / "user"), tmp_path / "home", [0.5], [Lines()], limits=limits) as stage:
+            passed[0] = 0.0
+            stage.run()
+            assert (last(stage).status, last(stage).reason) == ("crash", "longer than 0.1 min (--minutes)")
+            assert texts(stage).decode() == SCALE
+
+    run(one_iteration)
+
+
+def test_a_build_that_takes_too_long_is_a_crash(opened: Open) -> None:
+    @dataclass(frozen=True)
+    class Slow(Lines):
+        def apply(self, source: Source, site: Site, value: Value) -> str:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)  # as if the rest of the iteration's time were over
+            time.sleep(3600)
+            raise AssertionError("the limit did not hold")
+
+    stage = opened([], Slow(), limits=replace(LIMITS, iterations=1))
+    stage.run()
+    assert last(stage).status == "crash" and last(stage).reason == "did not compile within 10 min (--minutes)"
+
+
+def test_the_limit_interrupts_another_thread() -> None:
+    def forever() -> None:
+        while True:
+            pass
+
+    def work() -> None:
+        with pytest.raises(TimeUp), within(0.05):
+            forever()
+        with within(3600):
+            pass  # nothing is left of the first exception
+
+    in_thread(work)
 
 
 def test_a_run_ends_when_its_time_is_over(opened: Open) -> None:

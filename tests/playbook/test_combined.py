@@ -8,7 +8,7 @@ from typing import ClassVar
 from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
 from tests.playbook.plain import SCALE_ROWS
 
-from tilewright.playbook.entries import persistent, tile_clusters, tile_streams
+from tilewright.playbook.entries import persistent, persistent_prefetch, tile_clusters, tile_streams
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
 
@@ -21,6 +21,12 @@ class TestTileStreams(EntryContract):
     entry = tile_streams.ENTRY
     examples: ClassVar = {"rows": ROWS}
     elsewhere: ClassVar = {"no gathers": SCALE_ROWS, "too few rows for a persistent grid": FEW_ROWS}
+
+
+class TestPersistentPrefetch(EntryContract):
+    entry = persistent_prefetch.ENTRY
+    examples: ClassVar = {"rows": ROWS}
+    elsewhere: ClassVar = {"too few rows for a persistent grid": FEW_ROWS}
 
 
 class TestTileClusters(EntryContract):

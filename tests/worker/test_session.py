@@ -13,7 +13,7 @@ import pytest
 from tests.processes import PATIENCE, until
 
 from tilewright.errors import MachineError, NoGpu, TaskError
-from tilewright.optimize.attempting import TimeUp, within
+from tilewright.optimize.time_limit import TimeUp, within
 from tilewright.worker import session as session_module
 from tilewright.worker.messages import Advanced, Lost, Message, Step
 from tilewright.worker.session import Session

@@ -39,6 +39,9 @@ Patience = Annotated[int, typer.Option(min=1, help="Stop after this many iterati
 Lossy = Annotated[
     bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
 ]
+SlowerElsewhere = Annotated[
+    bool, typer.Option("--allow-slower-elsewhere", help="Keep what is predicted slower on other architectures.")
+]
 Changes = Annotated[
     list[Path] | None,
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first. May be repeated."),
@@ -54,7 +57,8 @@ def optimize(
     where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None, policy: PolicyName = "default",
     iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
     stop_after: StopAfter = None,
-    patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False, change: Changes = None, only: Only = None,
+    patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False,
+    allow_slower_elsewhere: SlowerElsewhere = False, change: Changes = None, only: Only = None,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
     launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
     as_json: shared.AsJson = False,
@@ -82,10 +86,11 @@ def optimize(
         options = Options(
             policy=policy, iterations=iterations, minutes=minutes,
             stop_after=math.inf if stop_after is None else stop_after, patience=patience, lossy=allow_lossy,
+            slower_elsewhere=allow_slower_elsewhere,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
         )  # fmt: skip
-        task = shared.loaded(where)
         board = target_of(arch, detect()).board
+        task = shared.loaded(where).on(board.arch)
         try:
             refuse_broken_task(task, board, task.selected(workload), [task.space.shipped])
         except TaskError as error:

@@ -60,7 +60,7 @@ def tune(
     target = target_of(arch, detect())
     ledger = _ledger(store, no_store)
     with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
-        task = shared.loaded(where)
+        task = shared.loaded(where).on(target.board.arch)
         task.selected(workload)
         if target.note:
             terminal.note(target.note)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -19,6 +21,7 @@ from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
     from tilewright.records import Json, Value
+    from tilewright.runtime.store.config_file import ConfigData
     from tilewright.runtime.store.evidence import Kernels
     from tilewright.runtime.store.winners import Unreadable, Winner, Winners
 
@@ -97,11 +100,13 @@ def show(key: Key, as_json: AsJson = False) -> None:
 def export(
     kernel: Kernel = None, into: Into = None,
     python: Annotated[bool, typer.Option("--python", help="Write a Python module instead of JSON.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also drop the rows of files that are in DIR.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Writes a config file with a kernel's tuned configurations, to ship in a repository.
 
     The file includes the rule that chooses a row for other shapes. A program can use the file without the store.
+    A file that is in DIR already keeps its rows of other GPUs and of other calls.
 
     Example: `tilewright tuned export --into configs/`
     """
@@ -115,24 +120,69 @@ def export(
         raise RequestError("nothing is stored; run the program first")
     if into is None and len(by_name) > 1:
         raise RequestError(f"name one kernel, or a folder with --into; known: {', '.join(by_name)}")
-    as_text = exporting.as_python if python else exporting.as_json
-    done: list[dict[str, Json]] = []
+    if replace and into is None:
+        raise RequestError("--replace is about the files in a folder; name the folder with --into")
+    files: list[tuple[str, Path, ConfigData, dict[str, int]]] = []
     for name, winners in by_name.items():
         if into is not None and not any(winner.config is not None for winner in winners):
             terminal.note(f"{name} is left out: its configurations have no named fields")
             continue
         content = exporting.config_file_of(winners)
+        kept: dict[str, int] = {}
+        if into is not None:
+            path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
+            if not replace and os.path.exists(path):
+                content, kept = _merged(content, path)
+            files.append((name, path, content, kept))
         if (sources := exporting.sources_in(content)) > 1:
             terminal.note(
                 f"{name}: rows of {sources} versions of its source; a look-up uses only the rows of its own version"
             )
-        if into is None:
-            print(as_text(content), end="")
-            return
-        path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
-        write(path, as_text(content), parents=True)
-        done.append({"kernel": name, "rows": len(content["rows"]), "file": str(path)})
-    _print(done, as_json, (f"{entry['file']}: {entry['rows']} rows of {entry['kernel']}" for entry in done))
+    as_text = exporting.as_python if python else exporting.as_json
+    if into is None:
+        print(as_text(content), end="")
+        return
+    for _, path, content, _ in files:
+        _write_whole(path, as_text(content))
+    done: list[dict[str, Json]] = [
+        {"kernel": name, "rows": len(content["rows"]), "kept": dict(kept), "file": str(path)}
+        for name, path, content, kept in files
+    ]
+    _print(done, as_json, [_exported(name, path, len(content["rows"]), kept) for name, path, content, kept in files])
+
+
+def _merged(new: ConfigData, path: Path) -> tuple[ConfigData, dict[str, int]]:
+    """Returns the file to write at ``path``, and how many rows only the file there has, for each GPU."""
+    from tilewright.runtime.store.config_file import load
+    from tilewright.runtime.store.merging import merged
+
+    try:
+        done = merged(new, load(path))
+    except RequestError as error:
+        if "--replace" in str(error):
+            raise
+        raise RequestError(f"{error}; its rows cannot be kept; --replace writes a new file") from None
+    return done.file, done.kept
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file so that its earlier content stays if that fails. Raises RequestError."""
+    if path.is_symlink():
+        path = path.resolve()  # a link stays a link
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        write(beside, text, parents=True)
+        os.replace(beside, path)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def _exported(name: str, path: Path, rows: int, kept: Mapping[str, int]) -> str:
+    of_boards = ", ".join(f"{count} of {board}" for board, count in sorted(kept.items()))
+    return f"{path}: {rows} rows of {name}" + (f"; only in the file, and kept: {of_boards}" if kept else "")
 
 
 @app.command("import")

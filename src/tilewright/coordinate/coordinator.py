@@ -173,7 +173,7 @@ class Coordinator:
         The incumbent is profiled again only when a specialist will read the profile, or nothing is left to do.
         """
         open_ = self._open_items()
-        if not (open_ and (open_[0].change or open_[0].id.startswith(from_run.FOUND))):
+        if not (open_ and open_[0].change):
             self._profile_again()
             open_ = self._open_items()
         ended, items = len(self.book.parts.ends), len(self.book.parts.items)
@@ -182,7 +182,8 @@ class Coordinator:
 
     def _open_items(self) -> tuple[WorkItem, ...]:
         ends = {end.item for end in self.book.parts.ends}
-        return tuple(ranked([autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends]))
+        open_ = ranked([autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends])
+        return tuple(sorted(open_, key=lambda item: item.id.startswith(from_run.FOUND)))
 
     def _item_again(self) -> WorkItem | None:
         """Plans tied changes again, and returns the best of them. Returns None if there are none.
@@ -203,7 +204,7 @@ class Coordinator:
         """Tries the proposals of an item's specialists, and stores the item's outcome."""
         if item.id.startswith(from_run.FOUND):
             found = next(each for each in self.book.parts.findings if each.id == item.id)
-            self.book.ended(from_run.needs_proposer(item, found.evidence))
+            self.book.ended(from_run.untried(item, found, self.book.parts.kept, self.plan.program.script))
             return
         trials: list[tuple[AgentChange, ChangeTrial]] = []
         refusals: list[NoProposal] = []

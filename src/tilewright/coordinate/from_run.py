@@ -1,16 +1,20 @@
 """Turns the findings of a recorded run into items, or adds them to the items whose changes mend them.
 
-An item without a change ends at once: it shows where the time goes, and what to do, and needs a proposer.
+An item without a change is not tried: it shows where the time goes, and what to do, and needs a proposer. Such items
+end last, because a change that was kept for another item may have rewritten their lines.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.coordinate.priority import WorkItem
-from tilewright.ledger.agent_records import AgentEnd, AgentFinding, AgentItem, AgentMeasurement
+from tilewright.ledger.agent_records import AgentChange, AgentEnd, AgentFinding, AgentItem, AgentMeasurement
 from tilewright.profile.figures import percent
 from tilewright.profile.findings import level
 from tilewright.program.findings.base import RunFinding
@@ -20,6 +24,8 @@ FOUND = "O"
 """The beginning of the ids of items that a recorded run gave."""
 SAME_CAUSE: Mapping[str, str] = {"host-reads": "host-sync"}
 """Rule → the kind of a profile's finding that has the same cause."""
+PLACE = re.compile(r"\(([^()\s]+):(\d+)(?: to (\d+))?(?:, [^()]*)?\)")
+"""The file and lines in the text of a finding, as `items_of_run` writes them."""
 NEEDS_PROPOSER = "needs a proposer: no change of a program is known to be right at this place"
 
 
@@ -79,6 +85,26 @@ def _item_for(
     return next(same, "")
 
 
-def needs_proposer(item: WorkItem, evidence: str) -> AgentEnd:
-    """Returns the end of an item that no change answers."""
-    return AgentEnd(item=item.id, status="remaining", why="blocked", reason=NEEDS_PROPOSER, evidence=evidence)
+def untried(item: WorkItem, finding: AgentFinding, kept: Sequence[AgentChange], script: Path) -> AgentEnd:
+    """Returns the end of an item that no change answers.
+
+    kept: the changes that were kept since the run was recorded, in their order.
+    """
+    end = AgentEnd(item=item.id, status="remaining", why="blocked", reason=NEEDS_PROPOSER, evidence=finding.evidence)
+    if (change := _rewritten(finding, kept, script)) is None:
+        return end
+    return replace(end, why="mechanism already present", reason=f"{change.id} {change.name} has rewritten these lines")
+
+
+def _rewritten(finding: AgentFinding, kept: Sequence[AgentChange], script: Path) -> AgentChange | None:
+    """Returns the kept change after which no line of the finding's place is as it was recorded; None if there is
+    none."""
+    file, first, last = PLACE.findall(finding.text)[-1]
+    path, lines = str((script.parent / file).resolve()), range(int(first) - 1, int(last or first))
+    changes = [(change, each) for change in kept for each in change.texts if str(Path(each).resolve()) == path]
+    for change, name in changes:
+        recorded, now = changes[0][0].before.get(name, ""), change.texts[name]
+        same = difflib.SequenceMatcher(None, recorded.splitlines(), now.splitlines(), autojunk=False)
+        if not any(one.a <= line < one.a + one.size for one in same.get_matching_blocks() for line in lines):
+            return change
+    return None

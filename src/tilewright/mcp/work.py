@@ -146,8 +146,9 @@ def tune(
     from tilewright.tune.as_json import to_json
     from tilewright.tune.tune import tune
 
-    loaded, policy = load(task), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
-    refuse_broken_task(loaded, target_of(arch, detect()).board, loaded.selected(workloads or None))
+    board = target_of(arch, detect()).board
+    loaded, policy = load(task).on(board.arch), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
+    refuse_broken_task(loaded, board, loaded.selected(workloads or None))
     result = tune(loaded, arch=arch, workloads=workloads or None, policy=policy, progress=progress, **options)
     rows = [candidate for workload in result.workloads for candidate in workload.candidates]
     if rows and not any(candidate.code for candidate in rows):
@@ -167,14 +168,13 @@ def optimize(
     from tilewright.optimize.options import Options
     from tilewright.race.rules import Policy
 
-    loaded, policy = load(task), Policy(l2=l2, launch=launch)
+    board = target_of(arch, detect()).board
+    loaded, policy = load(task).on(board.arch), Policy(l2=l2, launch=launch)
     options = Options(
         changes=tuple(Path(path).absolute() for path in changes),
         stop_after=math.inf if stop_after is None else stop_after, **limits,
     )  # fmt: skip
-    refuse_broken_task(
-        loaded, target_of(arch, detect()).board, loaded.selected(workloads or None), [loaded.space.shipped]
-    )
+    refuse_broken_task(loaded, board, loaded.selected(workloads or None), [loaded.space.shipped])
     result = optimize(
         loaded, arch=arch, workloads=workloads or None, options=options, policy=policy, seed=seed, fresh=fresh,
         progress=progress,

@@ -9,14 +9,11 @@ the reason.
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 
 from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
@@ -131,7 +128,7 @@ class Builder:
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
             with noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
-                task = self.candidates.task(self.baseline, self.where, version.files)
+                task = self.candidates.task(self.baseline, self.where, version.files).on(self.board.arch)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
                 loaded.append((value, texts, version, task))
@@ -228,30 +225,3 @@ def noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
 def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
     """Makes the `Attempt` of a value that did not become a variant."""
     return Attempt(value=str(value), status=status, reason=reason)
-
-
-class TimeUp(BaseException):
-    """The time limit is over. This is not an Exception, so ``except Exception`` does not catch it."""
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raises `TimeUp` inside the block after ``seconds``.
-
-    This needs SIGALRM, which reaches only the main thread. In other threads, only the time limits of the single steps
-    (compilers, kernels, checks) hold.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def time_up(number: int, frame: FrameType | None) -> None:
-        raise TimeUp
-
-    before = signal.signal(signal.SIGALRM, time_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -18,10 +18,11 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecor
 from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
+from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import look_ahead
 from tilewright.optimize.gates.base import Gate, Judged
 from tilewright.optimize.options import Options
-from tilewright.optimize.proposed import Proposer, Seen, proposal_of
+from tilewright.optimize.proposed import ENTRY, Proposer, Seen, proposal_of
 from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.analyses.edited_files import edited_files
@@ -48,6 +49,7 @@ class Setup:
     bounds: Mapping[str, Bound]
     options: Options
     progress: Progress
+    elsewhere: OtherArchitectures = field(default_factory=lambda: OtherArchitectures({}))
 
 
 @dataclass
@@ -183,6 +185,8 @@ class Bookkeeping:
             return judged.best.value, judged.best.texts
         if variants:
             return variants[0].value, variants[0].texts
+        if proposal.entry != ENTRY:
+            return "", None  # to apply a value again may take as long as it did in the build
         requests, _ = apply_values(proposal, self.incumbent.texts, "")
         return (requests[0][0], requests[0][2]) if requests else ("", None)
 

@@ -33,7 +33,8 @@ AGAIN = 0.5
 now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
 get a turn."""
 NAMED = 10.0
-"""Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first."""
+"""Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first. It
+is added twice for a combined entry: its field contains what its parts would try alone, with more changes added."""
 
 Key = tuple[str, str]
 """The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""
@@ -113,7 +114,7 @@ def proposals(
             if entry.about.risk == "lossy" and not past.lossy:
                 continue
             try:
-                sites = entry.sites(source, facts)
+                sites = facts.sites_of(entry, source)
             except Exception as error:  # an entry that fails on some code does not end the loop
                 failures.append(f"{entry.about.id} {entry.about.name} cannot read {source.name}: {in_one_line(error)}")
                 continue
@@ -158,7 +159,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
     score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
     eased = [resource for resource in about.eases if resource in facts.limits]
-    score += NAMED if eased else 0.0
+    score += NAMED * (1 + bool(entry.rest)) if eased else 0.0
     reasons = (
         f"eases the limit: {', '.join(eased)}" if eased else "",
         f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",

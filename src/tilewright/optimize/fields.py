@@ -34,9 +34,10 @@ class Width:
     values: int | None
 
 
-MUST, MAY, FIELD = Width(3, 3), Width(2, 2), Width(1, None)
-"""The width for an entry that must follow, for one that may be added, and for one whose values are all added. The first
-is wider, because the predicted order of changes of form is not reliable."""
+MUST, MAY, COMBINED, FIELD = Width(3, 3), Width(2, 2), Width(3, 2), Width(1, None)
+"""The width for an entry that must follow, for one that may be added, for one that may be added to a combined change,
+and for one whose values are all added. The predicted order of changes of form is not reliable, so combined changes,
+which cannot be tried in steps, get more."""
 LOOK_AHEAD = "look_ahead"
 
 Texts = Mapping[Path, str]
@@ -75,14 +76,15 @@ class FieldBuilder:
             requests, failed = self._requests(starts, entry, f"{label}-{entry.about.id}", MUST)
             attempts += failed
         variants, failed = self.build(requests)
-        return self._screened(variants, attempts + failed, proposal.together, label)
+        width = COMBINED if proposal.rest else MAY
+        return self._screened(variants, attempts + failed, proposal.together, label, width)
 
     def _screened(
-        self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str
+        self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str, width: Width = MAY
     ) -> Built:  # fmt: skip
         """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
         for entry in self._named(together):
-            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", MAY)
+            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", width)
             variants, attempts = variants + more, attempts + failed
         kept, dropped = screen(variants, self.incumbent)
         return kept, attempts + dropped
@@ -159,9 +161,15 @@ def addable(entries: Sequence[Entry], language: str, lossy: bool) -> tuple[Entry
 
 
 def _leaders(variants: Sequence[Variant], width: Width) -> list[Variant]:
-    """Returns the best predicted variants with different code."""
+    """Returns the best predicted variants with different code: first the best of each form, then the others.
+
+    Variants with the same first change have the same form.
+    """
     distinct = {variant.identity: variant for variant in sorted(variants, key=_predicted, reverse=True)}
-    return sorted(distinct.values(), key=_predicted)[: width.leaders]
+    ranked = sorted(distinct.values(), key=_predicted)
+    best = {str(variant.value).partition(",")[0]: variant for variant in reversed(ranked)}
+    firsts = sorted(best.values(), key=_predicted)
+    return [*firsts, *(variant for variant in ranked if variant not in firsts)][: width.leaders]
 
 
 def _predicted(variant: Variant) -> float:
@@ -172,7 +180,7 @@ def _steps(texts: Texts, facts: KernelFacts, entry: Entry) -> Iterator[tuple[Val
     """Yields the values of the entry's first site in the launched kernel, each with the function that changes the
     texts."""
     for files in edited_files(texts):
-        launched = (site for site in entry.sites(files.source, facts) if site.kernel in ("", facts.kernel))
+        launched = (site for site in facts.sites_of(entry, files.source) if site.kernel in ("", facts.kernel))
         for site in itertools.islice(launched, 1):
             for value in site.search() if site.search else site.values:
                 yield value, _change(entry, files, site, value, texts)

@@ -22,7 +22,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import TimeUp, Variant, no_variant, within
+from tilewright.optimize.attempting import Variant, no_variant
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finish, revert_incorrect_changes
@@ -33,6 +33,7 @@ from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import prepare
+from tilewright.optimize.time_limit import Deadline, TimeUp
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
@@ -64,6 +65,7 @@ def optimize(
     options, policy = replace(options or Options(), **limits), policy or Policy()
     check_changes(options.changes, editable_files(task))
     target = target_of(arch, detect())
+    task = task.on(target.board.arch)
     with ExitStack() as stack:
         if session is not None:
             stack.enter_context(session)
@@ -96,26 +98,27 @@ class Loop(Bookkeeping):
             chosen = self._choose()
             if chosen is None:
                 return "every entry was tried"
-            proposal, variants, attempts = chosen
-            judged = self._judge(proposal, variants) if variants else _nothing_left(attempts)
+            proposal, variants, attempts, deadline = chosen
+            judged = self._judge(proposal, variants, deadline) if variants else _nothing_left(attempts)
             self.commit_and_record(proposal, variants, judged, attempts, time.perf_counter() - started)
         return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
 
-    def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
-        """Returns the next proposal that has a variant to judge, or that comes from a proposer. None if all were
-        tried."""
+    def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt], Deadline] | None:
+        """Returns the next proposal that has a variant to judge, that comes from a proposer, or that took too long to
+        build. Also returns the deadline of its iteration. None if all were tried."""
         options = self.setup.options
         for proposal in self.candidates():
             self.setup.progress("build", len(self.iterations), options.iterations, proposal.name)
+            deadline, late = Deadline(options.minutes * 60), False
             try:
-                with within(options.minutes * 60):
+                with deadline.enforced():
                     variants, attempts = self._apply_and_compile(proposal)
             except TimeUp:
-                late = f"did not compile within {options.minutes:g} min"
-                variants, attempts = [], [no_variant(proposal.place, "failed", late)]
-            if variants or proposal.entry == ENTRY or (attempts and proposal.entry == LOOK_AHEAD):
+                late, reason = True, f"did not compile within {options.minutes:g} min (--minutes)"
+                variants, attempts = [], [no_variant(proposal.place, "failed", reason)]
+            if variants or late or proposal.entry == ENTRY or (attempts and proposal.entry == LOOK_AHEAD):
                 # A proposer is always told the outcome of its change, and the ledger has all pruned pairs.
-                return proposal, variants, attempts
+                return proposal, variants, attempts, deadline
             self.count_site(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
         return None
@@ -130,17 +133,19 @@ class Loop(Bookkeeping):
         variants, attempts = fields.field(proposal, label)
         return [replace(variant, kind=proposal.kind(variant.value)) for variant in variants], attempts
 
-    def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
+    def _judge(self, proposal: Proposal, variants: list[Variant], deadline: Deadline) -> Judged | str:
         """Verifies, races and confirms the variants, and decides. If the iteration crashed, returns the reason."""
         gate, options = self.setup.gate, self.setup.options
         note = f"{proposal.name}: {len(variants)} variant{'s' if len(variants) != 1 else ''}"
         self.setup.progress("judge", len(self.iterations), options.iterations, note)
         try:
-            with within(options.minutes * 60):
+            with deadline.enforced():
                 verified = gate.verify(variants)
                 raced = gate.race(verified, self.incumbent)
                 confirmed = gate.confirm(raced, self.incumbent)
-                return confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
+                judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
+                judged = self.setup.elsewhere.judged(judged, self.incumbent)
+            return judged
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
         except MachineError:

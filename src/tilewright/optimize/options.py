@@ -42,6 +42,8 @@ class Options:
     patience: int = PATIENCE
     lossy: bool = False
     """Whether to try entries that change the rounding of results by design."""
+    slower_elsewhere: bool = False
+    """Whether a change is kept although it is predicted slower on another architecture that the task names."""
     changes: tuple[Path, ...] = ()
     """Patches or files that are tried first."""
     jobs: int | None = None

@@ -65,6 +65,8 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
             words += [name, str(value)]
     if options.lossy:
         words.append("--allow-lossy")
+    if options.slower_elsewhere:
+        words.append("--allow-slower-elsewhere")
     words += [word for path in options.changes for word in ("--change", str(path))]
     words += [word for entry in options.only for word in ("--only", entry)]
     return shlex.join(words)

@@ -20,6 +20,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.bookkeeping import Setup
+from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import addable
 from tilewright.optimize.gates.arena import Arena
 from tilewright.optimize.gates.base import Gate, VariantChecker
@@ -105,7 +106,7 @@ def prepare(
         record, ledger, workspace, builder, gate, entries,
         addable(catalogue(), request.language, request.options.lossy),
         (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
-        request.options, request.progress,
+        request.options, request.progress, OtherArchitectures.of(builder, baseline, request.options.slower_elsewhere),
     )  # fmt: skip
     return Start(setup, baseline, metrics, incumbent, iterations, checker)
 

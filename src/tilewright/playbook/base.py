@@ -129,7 +129,7 @@ class Site:
     ``values`` are the values that `Entry.apply` accepts here, the most promising first; all are tried in one iteration.
     If compilations are needed to find values, ``values`` is empty: ``search`` returns them, perhaps none, when the site
     is tried. ``promise`` multiplies the entry's expected gain: below 1 if little can be gained. ``why`` gives the
-    reason for the promise.
+    reason for the promise. ``only_on`` is the architecture for which a value is written, if others keep their own.
     """
 
     kernel: str
@@ -140,6 +140,7 @@ class Site:
     promise: float = 1.0
     why: str = ""
     search: Callable[[], Values] | None = field(default=None, compare=False, repr=False)
+    only_on: str = ""
 
     @classmethod
     def at(
@@ -222,6 +223,17 @@ class KernelFacts:
             counted, bound = self.count(workload), self.bounds[workload.name]
             found.append(diagnosis_of(self.task, workload, launched, bound, self.board, counted))
         return tuple(dict.fromkeys(each.limit.resource for each in found if not each.at_the_bound))
+
+    def sites_of(self, entry: Entry, source: Source) -> Sequence[Site]:
+        """Returns the entry's sites in a source. Searches each source only once: a search may take a second."""
+        key = id(entry), source.name, source.text
+        if key not in self._sites:
+            self._sites[key] = entry, entry.sites(source, self)  # the entry is held, so that its id stays its own
+        return self._sites[key][1]
+
+    @cached_property
+    def _sites(self) -> dict[tuple[int, str, str], tuple[Entry, Sequence[Site]]]:
+        return {}
 
     @property
     def kind(self) -> str:

@@ -28,27 +28,32 @@ class Combined(Entry):
         self.rest = tuple(part.about.id for part in self.parts[1:])
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """Returns the first site of the first part to which all other parts can be added in the same kernel.
+        """Returns the first site of the first part in the launched kernel, if all other parts can be added to it.
 
         Its promise is the product of the promises of all parts.
         """
-        for site in self.parts[0].sites(source, facts):
-            if site.values and (promise := self._promise(source, facts, site)):
-                return [replace(site, promise=promise)]
-        return []
+        site = self._first(self.parts[0], source, facts)
+        promise = 0.0 if site is None else self._promise(source, facts, site)
+        return [replace(site, promise=promise)] if site is not None and promise else []
+
+    def _first(self, part: Entry, source: Source, facts: KernelFacts) -> Site | None:
+        found = (site for site in facts.sites_of(part, source) if site.kernel == facts.kernel)
+        site = next(found, None)
+        return site if site is not None and site.values else None
 
     def _promise(self, source: Source, facts: KernelFacts, first: Site) -> float:
         """Returns the product of the promises; 0 if a part cannot be added."""
         site, promise = first, first.promise
         for part, following in pairwise(self.parts):
             text = unless_refused(part.apply, source, site, site.values[0])
-            source = Source(source.name, text or "")
-            sites = following.sites(source, facts) if text is not None else ()
-            found = [each for each in sites if each.kernel == first.kernel]
-            if not found or not found[0].values:
+            if text is None:
                 return 0.0
-            site, promise = found[0], promise * found[0].promise
-        return promise if self.parts[-1].applies(source, site) else 0.0
+            source = Source(source.name, text)
+            added = self._first(following, source, facts)
+            if added is None:
+                return 0.0
+            site, promise = added, promise * added.promise
+        return promise
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return self.parts[0].apply(source, site, value)

@@ -78,6 +78,7 @@ def tune(
     task = task_of(task)
     target, policy = target_of(arch, detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
+    task = task.on(target.board.arch)
     selected = task.selected(workloads)
     languages = languages_of(task, selected, target.board)
     request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits)

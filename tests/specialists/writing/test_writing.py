@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_named_operation_is_right(name: str, language: str, tmp_path: Path) ->
 
 def test_the_check_sees_a_wrong_kernel(tmp_path: Path) -> None:
     text = write_task(source_of("softmax"), "triton", "f.py").text
-    wrong = text.replace("powers / tl.sum", "powers / 2 / tl.sum").replace("powers / the_total", "powers / 2")
+    wrong = text.replace("powers * (1.0 / tl.sum", "powers * (2.0 / tl.sum").replace("1.0 / total", "2.0 / total")
     assert wrong != text
     assert verdict(wrong, tmp_path) == "incorrect"
 
@@ -129,6 +130,7 @@ def test_the_check_sees_a_wrong_kernel(tmp_path: Path) -> None:
 # Forms ------------------------------------------------------------------------------------------------
 
 REFERENCES = {
+    "a gelu in float32": 'def f(x: "float32[M, N]"):\n    return F.gelu(x, approximate="tanh")\n',
     "an exact gelu": 'def f(x: "float32[M, N]"):\n    return F.gelu(x)\n',
     "four axes and parts of them": (
         'def f(x: "[B, H, S, N]", scale: "[H, 1, N]", shift: "[S, 1]"):\n    return x * scale + shift\n'
@@ -163,6 +165,44 @@ def test_a_naive_softmax_is_stabilised_and_said(tmp_path: Path) -> None:
     task = written('def f(x: "[M, N]"):\n    powers = np.exp(x)\n    return powers / powers.sum(-1, keepdims=True)\n')
     assert "tl.max(" in task.text and "without subtracting the largest" in task.notes[0] and "subtracts it" in task.text
     assert verdict(task.text, tmp_path) == "correct"
+
+
+# Fewer instructions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "there", "gone"),
+    [
+        ("return 0.5 * x * (1 + np.tanh(2 * x))", "x / (1.0 + tl.exp2(-5.77", "tanh"),
+        ("t = np.tanh(x)\n    return t * (1 + t)", "libdevice.tanh(x)", "exp2"),
+        ("return 3 * x * (1 + np.tanh(x))", "3.0 * x * (2.0 / (1.0 + tl.exp2", "6.0"),
+        ("return x * (1 / (1 + np.exp(-x)))", "x / (1.0 + tl.exp2(-1.44", "tl.exp("),
+        ("return x / np.sqrt((x * x).sum(-1, keepdims=True))", "x * tl.rsqrt(tl.sum(x * x, 0))", "inside, x"),
+        ("return x / np.abs(x).max(axis=-1, keepdims=True)", "x / tl.max(", "1.0 /"),
+        ("return x / (np.abs(x).max(axis=-1, keepdims=True) + 1e-6)", "x * value", "x / "),
+        ("return np.tanh(np.log1p(np.exp(x)))", "tl.fdiv(value, value + 2.0)", "log1p"),
+        ("return np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))", "tl.fdiv(value, value + 2.0)", "log1p"),
+        ("return np.tanh(np.maximum(x, 1) + np.log1p(np.exp(-np.abs(x))))", "libdevice.tanh(", "tl.fdiv("),
+        ("return x - (x + 1).sum(-1, keepdims=True)", "tl.where(inside, x + 1.0, 0.0)", "tl.sum(x"),
+    ],
+)  # fmt: skip
+def test_cheaper_operations_take_the_place_of_others(body: str, there: str, gone: str, tmp_path: Path) -> None:
+    """Only where they are as accurate, and give the same infinities and NaN."""
+    text = written(f'def f(x: "float32[M, N]"):\n    {body}\n').text
+    kernel = text[: text.index("def launch")]
+    assert there in kernel and gone not in kernel.partition('"""One')[2]
+    assert verdict(text, tmp_path) == "correct"
+
+
+@pytest.mark.parametrize(("above", "function"), [("x", "approximate_quotient"), ("y", "quotient")])
+def test_a_cutile_quotient_is_approximate_only_if_both_are_infinite_together(
+    above: str, function: str, tmp_path: Path
+) -> None:
+    """Where exp(-x) is nearly infinite and y is infinite, an approximate y / (1 + exp(-x)) would be NaN."""
+    body = f'def f(x: "float32[N]", y: "float32[N]"):\n    return {above} / (1 + np.exp(-x)) + y\n'
+    text = written(body, "cutile").text
+    assert re.search(rf"\b{function}\({above}_tile, (value|1\.0 \+ ct\.exp2)", text)
+    assert verdict(text, tmp_path) == "correct"
 
 
 # The command ------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ file keep their numbers. `EditedFiles.parted` takes the texts apart after the ch
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.playbook.analyses.task_code import launched_here
@@ -21,14 +22,22 @@ BETWEEN = "\n# The launch of the task, in its own file:\n"
 
 @dataclass(frozen=True)
 class EditedFiles:
-    """One source, and the files from which it was joined. Most sources are one file."""
+    """One source, and the files from which it was joined. Most sources are one file.
+
+    hidden: maps the text that stands for a hidden function or class to its own text.
+    """
 
     source: Source
     paths: tuple[Path, ...]
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def parted(self, text: str) -> dict[Path, str]:
         """Returns the text of each file in the changed ``text``. Raises `NotApplicable` if they cannot be told
         apart."""
+        for shown, own in self.hidden.items():
+            if text.count(shown) != 1:
+                raise NotApplicable(f"{self.source.name}: the change removes code that the kernel does not use")
+            text = text.replace(shown, own)
         parts = text.split(BETWEEN)
         if len(parts) != len(self.paths):
             raise NotApplicable(f"{self.source.name}: the change runs across the end of the file")
@@ -45,8 +54,31 @@ def edited_files(texts: Mapping[Path, str]) -> list[EditedFiles]:
     alone = [EditedFiles(source, (path,)) for path, source in sources.items() if path not in joined]
     if not joined:
         return alone
-    text = BETWEEN.join(texts[path] for path in joined)
-    return [EditedFiles(Source(joined[0].name, text), joined), *alone]
+    kernel, launch = (sources[path] for path in joined)
+    text, hidden = _with_hidden(kernel, launched_here(launch))
+    return [EditedFiles(Source(joined[0].name, text + BETWEEN + launch.text), joined, hidden), *alone]
+
+
+def _with_hidden(source: Source, kernel: str) -> tuple[str, dict[str, str]]:
+    """Returns the text with functions and classes hidden, and for each text that stands for one its own text.
+
+    Not hidden are the kernel, the functions that it calls, and all functions that call one of these.
+    """
+    reached, lines = source.called_by([kernel]), source.text.split("\n")
+    hidden: dict[str, str] = {}
+    for number, part in enumerate(ast.parse(source.text).body):
+        if not isinstance(part, (ast.FunctionDef, ast.ClassDef)) or part.name in reached:
+            continue
+        calls = (node.func for node in ast.walk(part) if isinstance(node, ast.Call))
+        if {name.id for name in calls if isinstance(name, ast.Name)} & (reached - {kernel}):
+            continue
+        first = min([part.lineno, *(decorator.lineno for decorator in part.decorator_list)]) - 1
+        own = "\n".join(lines[first : part.end_lineno])
+        begins = f"def {part.name}(*_):" if isinstance(part, ast.FunctionDef) else f"class {part.name}:"
+        shown = f'{begins} """{number}' + "\n" * own.count("\n") + '"""'
+        lines[first : part.end_lineno] = shown.split("\n")
+        hidden[shown] = own
+    return "\n".join(lines), hidden
 
 
 def _kernel_and_launch(sources: Mapping[Path, Source]) -> tuple[Path, ...]:

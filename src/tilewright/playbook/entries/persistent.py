@@ -12,13 +12,14 @@ import math
 
 import libcst as cst
 
+from tilewright.hardware.executions import occupancy_of
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number
 
-BLOCKS_PER_SM = (2, 4, 1, 8)
+BLOCKS_PER_SM = (1, 2, 4, 8)
 WAVES = 2  # the change is worth trying with more items per SM than this
 
 
@@ -42,8 +43,10 @@ class Persistent(Entry):
             return []
         sms = facts.board.sms
         items = max(math.prod(launch.grid) for launch in facts.launches)
-        why = f"up to {items:,} blocks on {sms} SMs: {items / sms:.0f} each"
-        site = Site.at(source, source.kernels[kernel], "one block an item", BLOCKS_PER_SM, why=why)
+        resident = min((occupancy_of(code, facts.board).ctas for code in facts.codes.values()), default=2)
+        values = sorted(BLOCKS_PER_SM, key=lambda blocks: abs(math.log2(blocks / max(resident, 1))))
+        why = f"up to {items:,} blocks on {sms} SMs: {items / sms:.0f} each; an SM holds {resident}"
+        site = Site.at(source, source.kernels[kernel], "one block an item", tuple(values), why=why)
         return [site] if items > WAVES * sms and self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:

@@ -191,6 +191,7 @@ class CaptureTrial:
             def forward(self, *tensors: Tensor) -> Any:
                 return trial._forward(tensors)
 
+        give_new_parameters(self.module)
         sample = copies(tuple(self.inputs[-1]))
         graphed = torch.cuda.make_graphed_callables(Inner(), sample, self.warm_up, allow_unused_input=True)
         return lambda tensors: self._with_gradients([each.clone() for each in _tensors(graphed.forward(*tensors))])
@@ -272,16 +273,33 @@ class CaptureTrial:
 
     def _origin(self, error: BaseException) -> tuple[BaseException, Json]:
         """Returns the first error that a line of the program raised, and the file and line: the end of a failed capture
-        raises another. Without such a line, the last error, and None."""
-        found: tuple[BaseException, Json] = (error, None)
+        raises another. Without such a line, the first error of all, and None."""
+        found: tuple[BaseException, Json] | None = None
         context: BaseException | None = error
         while context is not None:
+            error = context
             for frame, line in traceback.walk_tb(context.__traceback__):
                 _, lines = self.places.key(frame)
                 if lines and lines[0][2] == line:
                     found = (context, [self.places.files[lines[0][0]], line])
             context = context.__context__
-        return found
+        return found or (error, None)
+
+
+def give_new_parameters(module: Module) -> None:
+    """Replaces the parameters of a module by new ones with the same memory.
+
+    A graph of autograd that the program still holds, such as that of its last loss, ties the old ones to the stream
+    on which it ran. A capture on another stream would have to wait for that one, which is an error.
+    """
+    import torch
+
+    new: dict[int, Any] = {}
+    for each in module.modules():
+        for name, old in each.named_parameters(recurse=False, remove_duplicate=False):
+            if id(old) not in new:
+                new[id(old)] = torch.nn.Parameter(old.detach(), old.requires_grad)
+            setattr(each, name, new[id(old)])
 
 
 def _is_tensor(value: Any) -> bool:

@@ -19,6 +19,7 @@ from tilewright.records import Json
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import config_file, evidence
 from tilewright.runtime.store.config_file import ConfigData, ConfigFile, ConfigRow, MatchRule, Parts, canonical
+from tilewright.runtime.store.merging import without_common
 from tilewright.runtime.store.winners import Winner, Winners
 
 WIDTH = 110
@@ -43,17 +44,10 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
     if not named:
         why = "its configurations have no named fields, or numbers that are not finite; fix: make them mappings"
         raise RequestError(f"nothing to export for {kernel}: {why}")
-    all_parts = [_reduced(winner.parts) for winner in named]
-    # The parts that are equal in all rows. Arrays stay in the rows, so that each row shows its shapes.
-    common = {
-        name: part
-        for name, part in all_parts[0].items()
-        if name != "arrays" and all(name in parts and canonical(parts[name]) == canonical(part) for parts in all_parts)
-    }
+    common, rows = without_common([(parts, _row(each, parts)) for each in named for parts in [_reduced(each.parts)]])
     return {
         "format": config_file.FORMAT, "version": config_file.VERSION, "kernel": kernel, "module": "".join(modules),
-        "rule": MatchRule().to_json(), "common": common,
-        "rows": [_row(winner, parts, common) for winner, parts in zip(named, all_parts, strict=True)],
+        "rule": MatchRule().to_json(), "common": common, "rows": rows,
     }  # fmt: skip
 
 
@@ -81,9 +75,9 @@ def sources_in(file: ConfigData) -> int:
     return len({canonical([row["parts"].get(name) for name in config_file.SOURCES]) for row in file["rows"]})
 
 
-def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
+def _row(winner: Winner, parts: dict[str, Json]) -> ConfigRow:
     return {
-        "parts": {name: value for name, value in parts.items() if name not in common},
+        "parts": parts,
         "config": dict(winner.config or {}), "us": evidence.winner_us(winner),
         "shipped_us": evidence.shipped_us(winner), "shipped": None if winner.shipped is None else dict(winner.shipped),
         "index": winner.index, "label": winner.label, "created": winner.created,

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tilewright.verify.verdict import Verdict
 
 
+RACED = 24
+"""All candidates of a written space are raced: predictions are too coarse to choose among them."""
+
+
 @dataclass(frozen=True)
 class CorrectTask:
     """A generated task that passed the check. ``attempt``: a phrase that says how the kernel was generated."""
@@ -75,7 +79,7 @@ def tuned(
     from tilewright.tune.tune import tune
 
     task = load_task(str(file))
-    result = tune(task, workloads=next(iter(task.workloads)))
+    result = tune(task, workloads=next(iter(task.workloads)), top=RACED)
     shipped, candidates = task.space.shipped, [each for each in result.workloads[0].candidates if _passed(each)]
     best = min((each for each in candidates if allowed(each.configuration)), key=_microseconds, default=None)
     if best is None or (not result.measured and shipped in [each.configuration for each in candidates]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tilewright.specialists.writing.cheaper import ADDED_POWER, BOUNDED_QUOTIENT, is_logistic
 from tilewright.specialists.writing.expression import Expression, Operand
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.rows import ROW_TILES, long_row, other_code
@@ -16,7 +17,8 @@ FUNCTIONS = {
         "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "floor", "ceil", "abs", "tanh")},
     **{name: f"{name}({{}})" for name in ("erf", "log1p", "expm1")},
     "maximum": "ct.maximum({}, {}, propagate_nan=True)", "minimum": "ct.minimum({}, {}, propagate_nan=True)",
-    "where": "ct.where({}, {}, {})",
+    "where": "ct.where({}, {}, {})", ADDED_POWER: "ct.exp2({}, flush_to_zero=True)",
+    BOUNDED_QUOTIENT: "approximate_quotient({}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
 """The expression of each reduction that combines two partial results."""
@@ -26,22 +28,28 @@ def quotient(x, y):
     """x / y, to 2 units in the last place: an exact quotient takes several times the instructions."""
     return ct.truediv(x, y, rounding_mode=ct.RoundingMode.FULL)
 ''',
+    "approximate_quotient": '''
+def approximate_quotient(x, y):
+    """x / y, to 2 units in the last place; 0 where y is above 2**126."""
+    return ct.truediv(x, y, flush_to_zero=True, rounding_mode=ct.RoundingMode.APPROX)
+''',
     "erf": '''
 def erf(x):
     """The error function, to 2e-7: a series near 0, and beyond it Abramowitz and Stegun 7.1.26."""
     s = x * x
     near = x * (1.1283792 + s * (-0.37612638 + s * (0.11283792 + s * (-0.026866170 + s * 0.0052239776))))
-    t = 1.0 / (1.0 + 0.3275911 * ct.abs(x))
+    t = ct.truediv(1.0, 1.0 + 0.3275911 * ct.abs(x), rounding_mode=ct.RoundingMode.APPROX)
     tail = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     far = 1.0 - tail * ct.exp(-s)
     return ct.where(ct.abs(x) < 0.4, near, ct.where(x < 0.0, -far, far))
 ''',
     "log1p": '''
 def log1p(x):
-    """log(1 + x), also where 1 + x rounds away most of x."""
-    grown = 1.0 + x
-    exact = ct.where(x < 1e8, x, 1.0) / ct.where(grown == 1.0, 1.0, ct.where(x < 1e8, grown - 1.0, 1.0))
-    return ct.where(grown == 1.0, x, ct.log(grown) * exact)
+    """log(1 + x), to 4e-7: near 0 as 2 atanh(x / (2 + x)), elsewhere log2 is exact enough."""
+    s = ct.truediv(x, 2.0 + x, rounding_mode=ct.RoundingMode.APPROX)
+    t = s * s
+    near = 2.0 * s * (1.0 + t * (0.33333333 + t * (0.2 + t * (0.14285714 + t * 0.11111111))))
+    return ct.where((x > -0.33) & (x < 0.5), near, 0.69314718 * ct.log2(1.0 + x))
 ''',
     "expm1": '''
 def expm1(x):
@@ -118,7 +126,8 @@ class CuTileStatements(Statements):
 
     def written(self, expression: Expression) -> tuple[str, int]:
         if expression.op == "/" and self.form.varies(expression):  # once a row, an exact quotient costs nothing
-            return f"quotient({', '.join(self.text(each) for each in expression.operands)})", ATOM
+            function = "approximate_quotient" if is_logistic(expression) else "quotient"
+            return f"{function}({', '.join(self.text(each) for each in expression.operands)})", ATOM
         return super().written(expression)
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
@@ -219,7 +228,8 @@ def _tiles(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
     launch = f"    grid = ({' * '.join(blocks)},)\n    return tw.Launch({name}, grid, ({given}))\n"
     rows = {tiles[0]: (1,) if plain else (2, 1, 4, 8)} if len(tiles) == 2 else {}
     constants = {**rows, tiles[-1]: (256, 128) if plain else (2048, 1024, 4096)}
-    return body.finished(), launch, space_text(constants, {"occupancy": (None, 8)})
+    fits = [f"lambda {', '.join(tiles)}: {' * '.join(tiles)} <= 8192"] if rows else []  # 64 elements a thread
+    return body.finished(), launch, space_text(constants, {"occupancy": (None, 8)}, fits)
 
 
 def _rows(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:

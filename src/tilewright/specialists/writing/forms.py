@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from tilewright.specialists.writing.cheaper import cheaper
 from tilewright.specialists.writing.expression import (
     FLOATS,
     REDUCTIONS,
@@ -85,7 +86,7 @@ def form_of(computation: Computation) -> KernelForm:
         if operand.shape not in wanted:
             known = " or ".join(spelled(each) for each in wanted)
             raise OutsideForms(f"the output {spelled(operand.shape)}; outputs of {known} are written")
-    return form
+    return replace(form, computation=cheaper(computation, form.columns if reductions else None))
 
 
 def _axes(shapes: list[Shape]) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ def _product(computation: Computation, product: Expression, used: tuple[Expressi
         raise OutsideForms(f"an epilogue with other shapes than parts of {spelled(axes)}")
     if any(each in operands for one in plain for each in one.operands):
         raise OutsideForms("an operand of the product that the epilogue reads again")
-    return KernelForm("product of matrices", computation, axes)
+    return KernelForm("product of matrices", cheaper(computation), axes)
 
 
 def _parts(axes: tuple[str, str]) -> tuple[Shape, ...]:

@@ -164,8 +164,16 @@ class Statements(ABC):
         return "\n".join(kept[::-1]) + "\n"
 
     def inside(self, op: str, values: Expression) -> str:
-        """Returns the values to reduce. Values beyond the last column are neutral."""
+        """Returns the values to reduce. Values beyond the last column are neutral. Loads return 0 there."""
+        if op == "sum" and self._zero_beyond(values):
+            return self.text(values)
         return self.only_inside(self.text(values), IDENTITY[op].format(inf=self.inf))
+
+    def _zero_beyond(self, values: Expression) -> bool:
+        """Returns whether values are 0 beyond the last column, because they are sums and products of loaded values."""
+        if values.op == "input":
+            return self.form.varies(values)
+        return values.op in ("+", "-", "*", "neg", "abs") and all(map(self._zero_beyond, values.operands))
 
 
 DEFAULT_NAMES = {"sum": "total", "max": "largest", "min": "least", "exp": "powers", "erf": "erf", "tanh": "tanh"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.records import Value
+from tilewright.specialists.writing.cheaper import ADDED_POWER, BOUNDED_QUOTIENT
 from tilewright.specialists.writing.expression import FLOATS, Expression, Operand, below
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.rows import ROW_TILES, long_row, other_code
@@ -17,7 +18,8 @@ FUNCTIONS = {
     **{name: f"libdevice.{name}({{}})" for name in ("tanh", "log1p", "expm1")},
     "maximum": "tl.maximum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": "tl.minimum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
-    "where": "tl.where({}, {}, {})",
+    "where": "tl.where({}, {}, {})", ADDED_POWER: "tl.exp2({})",
+    BOUNDED_QUOTIENT: "tl.fdiv({}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
 """The expression of each reduction that combines two partial results."""

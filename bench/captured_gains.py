@@ -1,0 +1,223 @@
+"""What `optimize` gains on kernels captured from TileGym: time before and after, what was kept, tried and pruned.
+
+    python bench/captured_gains.py --make FOLDER                                  # here or elsewhere; needs no GPU
+    python bench/captured_gains.py --tasks FOLDER OUT.json [--seconds 55] [--tune 20] [--part 1/2]
+
+The first command captures the kinds of `captured_kinds.py`, and SwiGLU, at the shapes of a model of today, and writes
+their tasks and records into FOLDER. The second command runs `tilewright optimize` on each task, as a user does, in a
+process of its own with an empty home and an empty compiler cache. Both need TileGym 1.5.1 on the path; FOLDER may have
+been made on another machine. Without a GPU, times are predicted.
+
+``--seconds``: no iteration begins after these seconds. The untouched code is checked and timed before they begin; the
+last version is checked on hostile data and timed after them. ``--tune``: also runs `tilewright tune` for so many
+seconds, for the gain over the shipped code after a search of its own space. ``--part 1/2``: every second kernel, on the
+first GPU. OUT is written after each kernel; kernels that are in OUT are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captured_kinds import KINDS, LIGER, SET_ASIDE, bf16, called, recorded, said
+from common import made_here, write
+
+from tilewright.ledger.ledger import Ledger
+from tilewright.race.stats import geometric_mean
+
+Row = dict[str, Any]
+KINDS["swiglu"] = lambda: called(f"{LIGER}.swiglu", "swiglu", bf16(8192, 14336), bf16(8192, 14336))
+SLOW = 0.70
+"""Kernels that start below this share of the speed of light are counted by themselves."""
+REST = 240.0
+"""Seconds for the start, the checks and the last iteration, in addition to the seconds in which iterations begin."""
+PRUNED = ("screened", "duplicate", "failed")
+
+
+def make(kinds: Sequence[str], folder: Path) -> None:
+    """Writes record and task of each kind. A kind that does not become a task is named, and left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as stubs:
+        for kind in kinds:
+            record, task = folder / f"{kind}.json", folder / f"{kind}_task.py"
+            kernel = recorded(kind, record)
+            words = ("captured", "task", "1", str(task), "--record", str(record), "--force")
+            code, text, seconds = said(Path(stubs), *words)
+            note = text.rpartition("error: ")[2].strip() if code else f"a task in {seconds:.0f} s"
+            print(f"{kind:20} {kernel}: {note[:200]}", flush=True)
+
+
+def run_one(kind: str, folder: Path, given: argparse.Namespace) -> Row:
+    """Runs `optimize`, and `tune` if asked for, on one task. Returns its row; an error is a row, too."""
+    share, of = given.part
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as made:
+        home = Path(made)
+        environment = {**os.environ, "TILEWRIGHT_HOME": f"{home}/home", "CUDA_TILE_CACHE_DIR": f"{home}/cache"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        if of > 1:
+            environment.setdefault("CUDA_VISIBLE_DEVICES", str(share - 1))
+        task = str(shutil.copy(folder / f"{kind}_task.py", home))
+        jobs = str(max(1, (os.cpu_count() or 1) // of))
+        words = ("optimize", task, "--stop-after", f"{given.seconds / 60:.4f}", "--fresh", "--json", "--jobs", jobs)
+        words += ("--iterations", str(given.iterations))
+        row: Row = {"kind": kind, "set_aside": kind in set_aside(), **answer(words, environment, given.seconds + REST)}
+        if "result" in row:
+            result = row.pop("result")
+            row |= gained(result, home / "home")
+            row |= {"measured": result["measured"], "stop_reason": result["stop_reason"]}
+        if given.tune:
+            words = ("tune", task, "--seconds", str(given.tune), "--json", "--jobs", jobs)
+            tuned = answer(words, environment, given.tune + REST)
+            row |= {"tune": of_tune(tuned.pop("result")) if "result" in tuned else tuned}
+            over_shipped = row["tune"].get("gain")
+            row["gain_over_tuned"] = row["gain"] / over_shipped if row.get("gain") and over_shipped else None
+    return row
+
+
+def answer(words: Sequence[str], environment: Mapping[str, str], limit: float) -> Row:
+    """Runs a command with ``--json``. Returns ``result`` and ``seconds``, or ``error``."""
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "tilewright", *words]
+    process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, errors = process.communicate()
+        return {"error": f"not done after {limit:.0f} s", "seconds": time.perf_counter() - started}
+    seconds = time.perf_counter() - started
+    try:
+        result = json.loads(out)
+    except ValueError:
+        return {"error": f"exit {process.returncode}: {errors[-2000:]}", "seconds": seconds}
+    if "error" in result:
+        return {"error": result["error"]["message"], "seconds": seconds}
+    return {"result": result, "seconds": seconds}
+
+
+def gained(result: Mapping[str, Any], home: Path) -> Row:
+    """Returns the figures of a run: the captured workload is its only one."""
+    [before], [after] = result["baseline"].values(), result["final"].values()
+    shipped_us, us = time_of(before), time_of(after)
+    against = after["against_baseline"]
+    low, high = (1 / against["high"], 1 / against["low"]) if against else (None, None)
+    light = before["speed_of_light_us"]
+    return {
+        "shipped_us": shipped_us, "us": us, "gain": result["speedup"], "interval": [low, high],
+        "share_before": light / shipped_us, "share_after": light / us,
+        "kept": [f"{row['entry']} {row['value']}" for row in result["iterations"] if row["status"] == "keep"][1:],
+        "to_confirm": [f"{row['optimization']}: {row['speedup']:.2f}" for row in result["to_confirm"]],
+        "tried": tried(result["run"], home), "diagnosis_before": before["diagnosis"],
+        "diagnosis_after": after["diagnosis"],
+    }  # fmt: skip
+
+
+def time_of(metrics: Mapping[str, Any]) -> float:
+    return float(metrics["us"] or metrics["predicted_us"])
+
+
+def tried(run: str, home: Path) -> list[Row]:
+    """Returns the iterations of a run, each with its versions and what became of them, from the ledger."""
+    with Ledger(home / "ledger.db") as ledger:
+        iterations = ledger.iterations(run)
+    return [
+        {
+            "entry": each.entry, "site": each.site, "value": each.value, "status": each.status, "reason": each.reason,
+            "seconds": each.seconds, "pruned": sum(attempt.status in PRUNED for attempt in each.attempts),
+            "versions": [f"{attempt.value}: {attempt.status}: {attempt.reason}"[:240] for attempt in each.attempts],
+            "ruled_out": [text[:240] for text in each.ruled_out],
+        }
+        for each in iterations[1:]
+    ]  # fmt: skip
+
+
+def of_tune(result: Mapping[str, Any]) -> Row:
+    """Returns the gain of the best configuration over the shipped one."""
+    [found] = result["workloads"]
+    times = {json.dumps(each["config"]): each["measured_us"] or each["predicted_us"] for each in found["candidates"]}
+    shipped = times.get(json.dumps(found["shipped"]))
+    best = found["best"] and (found["best"]["measured_us"] or found["best"]["predicted_us"])
+    gain = shipped / best if shipped and best else None
+    return {"gain": gain, "best": found["best"] and found["best"]["config"], "shipped_us": shipped, "best_us": best}
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """Returns the geometric means of the gains over the shipped code."""
+    done = [row for row in rows if row.get("gain")]
+    slow = [row for row in done if row["share_before"] < SLOW]
+    over_tuned = [row["gain_over_tuned"] for row in slow if row.get("gain_over_tuned")]
+    return {
+        "kernels": len(rows), "failed": [row["kind"] for row in rows if "error" in row], "below_70_percent": len(slow),
+        "gain": geometric_mean(row["gain"] for row in done),
+        "gain_below_70_percent": geometric_mean(row["gain"] for row in slow),
+        "gain_below_70_percent_over_tuned": geometric_mean(over_tuned),
+        "slower": [row["kind"] for row in done if (row["interval"][0] or row["gain"]) < 1 and row["gain"] < 0.995],
+    }  # fmt: skip
+
+
+def set_aside() -> list[str]:
+    return [line for line in SET_ASIDE.read_text().split("\n") if line in KINDS]
+
+
+def part_of(text: str) -> tuple[int, int]:
+    part, of = (int(number) for number in text.split("/"))
+    if not 1 <= part <= of:
+        raise ValueError
+    return part, of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--make", type=Path, metavar="FOLDER", help="only write the tasks into this folder")
+    parser.add_argument("--tasks", type=Path, metavar="FOLDER", help="the folder that --make wrote")
+    parser.add_argument("--only", nargs="*", choices=KINDS, default=[], metavar="KIND")
+    parser.add_argument("--set-aside", action="store_true", help="only the kinds that were set aside")
+    parser.add_argument("--all", action="store_true", help="also the kinds that were set aside")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="N/M", help="every M-th kernel, from the N-th")
+    parser.add_argument("--seconds", type=float, default=55.0, help="no iteration begins after these seconds")
+    parser.add_argument("--iterations", type=int, default=25)
+    parser.add_argument("--tune", type=float, default=0.0, help="also tune the shipped code for so many seconds")
+    given = parser.parse_args()
+    aside = set_aside()
+    chosen = given.only or [kind for kind in KINDS if given.all or (kind in aside) == given.set_aside]
+    if given.make:
+        make(chosen, given.make)
+        return
+    if given.tasks is None or given.out is None:
+        parser.error("give --make FOLDER, or --tasks FOLDER and the file OUT.json")
+    there = [kind for kind in chosen if (given.tasks / f"{kind}_task.py").is_file()]
+    share, of = given.part
+    rows: list[Row] = json.loads(given.out.read_text())["rows"] if given.out.is_file() else []
+    done = {row["kind"] for row in rows}
+    for kind in [kind for kind in there[share - 1 :: of] if kind not in done]:
+        rows.append(run_one(kind, given.tasks, given))
+        write(str(given.out), {**made_here(), **summary(rows), "rows": rows})
+        print(line(rows[-1]), flush=True)
+    print(json.dumps(summary(rows)))
+
+
+def line(row: Row) -> str:
+    if "error" in row:
+        return f"{row['kind']:20} {row['error'][-300:]} ({row['seconds']:.0f} s)"
+    low, high = row["interval"]
+    interval = f" [{low:.3f}, {high:.3f}]" if low and not math.isnan(low) else ""
+    shares = f"{row['share_before']:.0%} → {row['share_after']:.0%}"
+    tuned = f", {row['gain_over_tuned']:.3f}× over tuned" if row.get("gain_over_tuned") else ""
+    kept = "; ".join(row["kept"]) or "nothing kept"
+    times = f"{row['shipped_us']:.1f} → {row['us']:.1f} µs, {shares}"
+    return f"{row['kind']:20} {row['gain']:.3f}×{interval}{tuned}: {times}; {kept} ({row['seconds']:.0f} s)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The time limit of an iteration of `optimize`: one deadline for its build and its judgement, in any thread.
+
+In the main thread, a signal interrupts the work. In another thread, an exception does so: it arrives between two
+instructions of Python, so a call of C code ends first. What ends after the deadline counts as late in any case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+clock = time.monotonic
+
+
+class TimeUp(BaseException):
+    """The time limit is over. This is not an Exception, so ``except Exception`` does not catch it."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The end of an iteration, ``seconds`` after it began."""
+
+    seconds: float
+    began: float = field(default_factory=lambda: clock())
+
+    @property
+    def over(self) -> bool:
+        return self._left <= 0
+
+    @contextmanager
+    def enforced(self) -> Iterator[None]:
+        """Raises `TimeUp` inside the block at the deadline, or at the end of the block if it was reached there."""
+        if self.over:
+            raise TimeUp
+        with within(self._left):
+            yield
+        if self.over:
+            raise TimeUp
+
+    @property
+    def _left(self) -> float:
+        return self.began + self.seconds - clock()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raises `TimeUp` inside the block after ``seconds``."""
+    in_main = threading.current_thread() is threading.main_thread()
+    with _interrupted_by_signal(seconds) if in_main else _interrupted_by_exception(seconds):
+        yield
+
+
+@contextmanager
+def _interrupted_by_signal(seconds: float) -> Iterator[None]:
+    def time_up(number: int, frame: FrameType | None) -> None:
+        raise TimeUp
+
+    before = signal.signal(signal.SIGALRM, time_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _interrupted_by_exception(seconds: float) -> Iterator[None]:
+    thread, lock, ended = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event()
+
+    def time_up() -> None:
+        with lock:
+            if not ended.is_set():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeUp))
+
+    timer = threading.Timer(seconds, time_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            ended.set()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)  # an exception that has not arrived yet
