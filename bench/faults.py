@@ -140,8 +140,9 @@ def journal(place: Path, who: str) -> None:
     """The edits of `agent`, each undone at the end."""
     root = place / "program"
     with Journal.open(root, f"journal-{who}", Path(os.environ["TILEWRIGHT_HOME"])) as opened:
-        with suppress(Exception):
-            opened.backup_file("notes.txt")
+        if opened.entries:  # as a resumed run of `agent` does; a backup of an edited file would be of the edit
+            opened.revert_all()
+        opened.backup_file("notes.txt")
         for step in range(2):
             opened.edit_file("notes.txt", f"edited {step}\n")
             opened.revert_file("notes.txt")
