@@ -127,7 +127,7 @@ def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=schema.busy_seconds, isolation_level=None)
     connection.text_factory = _text
     try:
-        connection.row_factory = sqlite3.Row
+        connection.row_factory = _row
         connection.execute("PRAGMA foreign_keys = ON")
         if _is_empty(connection):
             if schema.journal == "WAL":
@@ -143,6 +143,13 @@ def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _row(cursor: sqlite3.Cursor, values: tuple[Value | bytes, ...]) -> sqlite3.Row:
+    """Returns a row. No column is of bytes, so bytes come from another program, and are read as text."""
+    if bytes in map(type, values):
+        values = tuple(_text(each) if isinstance(each, bytes) else each for each in values)
+    return sqlite3.Row(cursor, values)
 
 
 def _text(raw: bytes) -> str:
