@@ -35,6 +35,7 @@ LAYERS = """
     candidate
     worker.client
     verify
+    launching
     worker.process
     inspect
     tune

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tilewright.cli import shared, terminal
+from tilewright.cli import config_files, shared, terminal
 from tilewright.cli.exit_codes import NO
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
+    from tilewright.hardware.architectures import Board
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.records import TuningResult
+    from tilewright.task.task import Task
 
+REMOVE = "fix: another folder, or remove the file"
 DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
 """The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` does not import those modules."""
@@ -32,6 +35,8 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of
 StorePath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The ledger for the results.  [default: .tilewright/ledger.db]")
 ]
+_INTO = "Folder for the config file of the task, which tilewright.Dispatcher reads: DIR/TASK.json."
+Into = Annotated[Path | None, typer.Option(metavar="DIR", help=_INTO)]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Store no results.")]
 
 
@@ -41,7 +46,8 @@ def tune(
     strategy: Strategy = None, seconds: Seconds = None, candidates: Candidates = None,
     l2: shared.L2 = "cold", launch: shared.How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, seed: Seed = None, fresh: shared.Fresh = False,
-    store: StorePath = None, no_store: NoStore = False, show_all: shared.All = False, as_json: shared.AsJson = False,
+    store: StorePath = None, no_store: NoStore = False, into: Into = None,
+    show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Finds the best configuration for each workload, with its evidence.
 
@@ -62,6 +68,8 @@ def tune(
     with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
         task = shared.loaded(where).on(target.board.arch)
         task.selected(workload)
+        if into is not None:
+            _refuse_table(task, into)
         if target.note:
             terminal.note(target.note)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
@@ -77,13 +85,43 @@ def tune(
     if as_json:
         from tilewright.tune.as_json import to_json
 
-        shared.print_json(to_json(result))
+        shown = to_json(result)
+        if into is not None:
+            shown["file"], _ = _write_table(task, result, target.board, into)
+        shared.print_json(shown)
         if not result.measured:
             terminal.note("predicted, not measured")
     else:
         _print_tuned(result, target.note, results, show_all)
+        if into is not None:
+            print(*_write_table(task, result, target.board, into)[1], sep="\n")
     if any(workload.best is None for workload in result.workloads):
         raise typer.Exit(NO)
+
+
+def _refuse_table(task: Task, into: Path) -> None:
+    """Raises RequestError, before the work, if its config file could not be written, or would replace another file."""
+    from tilewright.runtime.dispatch.table import module_of
+
+    config_files.make_folder(into)
+    config_files.earlier_at(config_files.path_of(into, task.name), task.name, module_of(task), REMOVE)
+
+
+def _write_table(task: Task, result: TuningResult, board: Board, into: Path) -> tuple[str | None, list[str]]:
+    """Writes the config file of the task. Returns its path, and lines about it; None if no workload has a winner."""
+    from tilewright.runtime.dispatch.table import table_of
+    from tilewright.runtime.store.config_file import PREDICTED
+    from tilewright.runtime.store.exporting import as_json
+
+    new, path = table_of(task, result, board), config_files.path_of(into, task.name)
+    if new is None:
+        return None, [f"no workload has a winner: {path} is not written"]
+    content, kept = config_files.merged_into(path, new, REMOVE)
+    config_files.write_whole(path, as_json(content))
+    lines = [config_files.written(path, len(content["rows"]), task.name, kept)]
+    if predicted := sum(row["label"].endswith(PREDICTED) for row in new["rows"]):
+        lines.append(f"{predicted} new rows are predicted, not measured; fix: tune on a GPU of model {board.name}")
+    return str(path), lines
 
 
 def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | Literal[False], show_all: bool) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -14,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import config_files, terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, group, print_json, progress, write
+from tilewright.cli.shared import All, AsJson, group, print_json, progress
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -33,6 +30,7 @@ app = group(
 
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
+REPLACE = "fix: another folder; --replace writes a new file"
 FILES_SHOWN = 5
 SECONDS = 2.0
 """The default of `verifying`, repeated here so that `--help` does not import that module."""
@@ -130,9 +128,9 @@ def export(
         content = exporting.config_file_of(winners)
         kept: dict[str, int] = {}
         if into is not None:
-            path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
-            if not replace and os.path.exists(path):
-                content, kept = _merged(content, path)
+            path = config_files.path_of(into, name, ".py" if python else ".json")
+            if not replace:
+                content, kept = config_files.merged_into(path, content, REPLACE)
             files.append((name, path, content, kept))
         if (sources := exporting.sources_in(content)) > 1:
             terminal.note(
@@ -143,46 +141,13 @@ def export(
         print(as_text(content), end="")
         return
     for _, path, content, _ in files:
-        _write_whole(path, as_text(content))
+        config_files.write_whole(path, as_text(content))
     done: list[dict[str, Json]] = [
         {"kernel": name, "rows": len(content["rows"]), "kept": dict(kept), "file": str(path)}
         for name, path, content, kept in files
     ]
-    _print(done, as_json, [_exported(name, path, len(content["rows"]), kept) for name, path, content, kept in files])
-
-
-def _merged(new: ConfigData, path: Path) -> tuple[ConfigData, dict[str, int]]:
-    """Returns the file to write at ``path``, and how many rows only the file there has, for each GPU."""
-    from tilewright.runtime.store.config_file import load
-    from tilewright.runtime.store.merging import merged
-
-    try:
-        done = merged(new, load(path))
-    except RequestError as error:
-        if "--replace" in str(error):
-            raise
-        raise RequestError(f"{error}; its rows cannot be kept; --replace writes a new file") from None
-    return done.file, done.kept
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Writes a file so that its earlier content stays if that fails. Raises RequestError."""
-    if path.is_symlink():
-        path = path.resolve()  # a link stays a link
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        write(beside, text, parents=True)
-        os.replace(beside, path)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink()
-
-
-def _exported(name: str, path: Path, rows: int, kept: Mapping[str, int]) -> str:
-    of_boards = ", ".join(f"{count} of {board}" for board, count in sorted(kept.items()))
-    return f"{path}: {rows} rows of {name}" + (f"; only in the file, and kept: {of_boards}" if kept else "")
+    lines = [config_files.written(path, len(content["rows"]), name, kept) for name, path, content, kept in files]
+    _print(done, as_json, lines)
 
 
 @app.command("import")

@@ -200,6 +200,11 @@ class Language(ABC):
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process have them. Default: does nothing."""
 
+    def toolkit(self) -> str:
+        """Returns the versions of the language and its compilers, which change the speed of a configuration, such as
+        ``triton 3.9.0``. Default: ""."""
+        return ""
+
     def caution(self) -> str | None:
         """Returns a warning about this language on this machine in one line, or None. Default: None."""
         return None

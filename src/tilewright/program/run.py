@@ -180,12 +180,12 @@ class StartedProgram:
     def kill(self) -> None:
         """Ends the program and its descendants, if it has not ended."""
         if self.process.returncode is None:
-            _kill_all(self.process.pid)
+            kill_tree(self.process.pid)
             self.process.wait()
 
     def result(self, seconds: float) -> ProgramRun | ProgramFailed:
         """Waits for the end of the program, and kills it after ``seconds``."""
-        timer, asked = threading.Timer(seconds, _kill_all, [self.process.pid]), time.perf_counter()
+        timer, asked = threading.Timer(seconds, kill_tree, [self.process.pid]), time.perf_counter()
         timer.start()
         try:
             code = self.process.wait()
@@ -198,7 +198,7 @@ class StartedProgram:
         return _read(self.folder, ended - self.began, self.outputs, out, err)
 
 
-def _kill_all(pid: int) -> None:
+def kill_tree(pid: int) -> None:
     """Kills a process and its descendants: torchrun starts each rank in a session of its own."""
     for each in [pid, *_descendants(pid)]:
         with suppress(OSError):

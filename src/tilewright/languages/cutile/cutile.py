@@ -18,10 +18,11 @@ import cuda.tile as ct
 from cuda.tile import compilation
 
 from tilewright.errors import CompilerMissing, TaskError, ToolFailed, first_line, in_one_line
+from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
 from tilewright.languages.cutile.hints import HINTS
-from tilewright.languages.cutile.toolchain import REINSTALL, Tool, find_tileiras
+from tilewright.languages.cutile.toolchain import REINSTALL, Tool, compiler, find_tileiras
 from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed, Value
 from tilewright.source.digest import function_of, source_of
@@ -116,6 +117,9 @@ class CuTile(Language):
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(_given(hints).items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
+
+    def toolkit(self) -> str:
+        return f"cuda-tile {installed_version('cuda-tile')}, {compiler()}"
 
     def load_front_end(self) -> None:
         find_tileiras()

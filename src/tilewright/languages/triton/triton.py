@@ -15,6 +15,7 @@ from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints, Language, Lowered, Waits
 from tilewright.languages.cutile import LANGUAGE as CUTILE
+from tilewright.languages.cutile.toolchain import compiler
 from tilewright.languages.triton import cubins, ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, private_parts, ttir_of
 from tilewright.languages.triton.hints import HINTS, PTX, ROUTE, TILE_IR, on_tile_ir
@@ -98,6 +99,9 @@ class Triton(Language):
     def expect(self, source: str) -> None:
         if "triton" in source and (PTX in source or TILE_IR not in source):
             ptx.begin()
+
+    def toolkit(self) -> str:
+        return f"triton {installed_version('triton')}, {compiler()}"
 
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # otherwise no task of this process uses triton

@@ -75,7 +75,10 @@ class OperationRecorder:
         self.operations, self.busy, self.paused = 0, False, 0
         self.most = MOST_OPERATIONS
         """After this many operations, the following ones pass unrecorded."""
+        self.on_full: Callable[[], None] = lambda: None
         self._modes: list[Any] = []
+        self._depth = (0, 0)
+        """The number of modes of torch, of each kind, when this recorder had begun."""
         self.on_backward: Callable[[], None] = lambda: None
 
     # Beginning and end ------------------------------------------------------------------------------
@@ -85,6 +88,28 @@ class OperationRecorder:
         self._modes = list(_modes(self))
         for mode in self._modes:
             mode.__enter__()
+        self._depth = _depth()
+
+    def rest(self, frame: FrameType | None) -> bool:
+        """Pauses from a handler of a signal that interrupted ``frame``. Returns whether it did.
+
+        It does not inside of a call that torch makes to the recorder, nor while the program uses modes of its own.
+        """
+        while frame is not None:
+            if frame.f_code.co_name in ("__torch_dispatch__", "__torch_function__"):
+                return False
+            frame = frame.f_back
+        if _depth() != self._depth:
+            return False
+        self.pause()
+        return True
+
+    def go_on_after_rest(self) -> bool:
+        """Records again, unless the program now uses modes of its own. Returns whether it does."""
+        if _depth() != tuple(each - 1 for each in self._depth):
+            return False
+        self.start()
+        return True
 
     def stop(self) -> None:
         """Ends the recording."""
@@ -164,6 +189,8 @@ class OperationRecorder:
         part.rows.append((stack, kind.number, flags, call.ins, outs, call.number, round(us, 1)))
         part.operations += 1
         self.operations += 1
+        if self.operations == self.most:
+            self.on_full()
         if kind.sized:
             part.events.append((len(part.rows), "sized", self.names[kind.number], stack, call.ins[:1], moved))
 
@@ -320,6 +347,12 @@ def _names_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
     given = [*args[:1], kwargs.get("device"), kwargs.get("other")]
     return any(isinstance(each, (str, torch.device, torch.Tensor)) for each in given)
+
+
+def _depth() -> tuple[int, int]:
+    import torch
+
+    return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
 
 
 def _modes(recorder: OperationRecorder) -> Iterator[Any]:

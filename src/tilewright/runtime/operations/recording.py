@@ -10,11 +10,13 @@ import functools
 import json
 import math
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime import observing
@@ -39,6 +41,9 @@ seconds, to reach an evaluation."""
 BEFORE_MODULES = 20_000
 """The most operations that are recorded before the program calls its first module. A program may make its data by
 hundreds of thousands of small operations, each of which is many times as slow while it is recorded."""
+REST_S = 0.002
+"""The time between two attempts to take the recorder off the program after so many operations: even an operation that
+it passes on unrecorded is several times as slow."""
 LIKE = 3
 """So many parts with the same operations are stored; of others only the number and the time of the operations."""
 
@@ -58,7 +63,7 @@ class RecordingObserver(observing.Observer):
         self.recorder.most = BEFORE_MODULES
         self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
         self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
-        self._first = math.inf
+        self._first, self._resting = math.inf, False
 
     def begin(self) -> None:
         """Sets the hooks, and begins to record."""
@@ -66,7 +71,7 @@ class RecordingObserver(observing.Observer):
         self._leave_out_compiled()
         self._watch_evaluations()
         self._watch_optimizers()
-        self.recorder.on_backward = self._backward
+        self.recorder.on_backward, self.recorder.on_full = self._backward, self._rest
         self.recorder.start()
         self._sampler.start()
 
@@ -85,8 +90,22 @@ class RecordingObserver(observing.Observer):
         self.recorder.parts[-1].own_ns += int(1e9 * waited)
         return waited
 
+    def _rest(self) -> None:
+        """Takes the recorder off the program soon, until the program calls a module."""
+        if self.recorder.most == BEFORE_MODULES and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+            signal.signal(signal.SIGALRM, self._try_to_rest)
+            signal.setitimer(signal.ITIMER_REAL, REST_S, REST_S)
+
+    def _try_to_rest(self, _: int, frame: FrameType | None) -> None:
+        if self.recorder.most != BEFORE_MODULES or self.recorder.rest(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            self._resting = self.recorder.most == BEFORE_MODULES
+
     def _call(self, module: Module) -> None:
         self.recorder.most = MOST_OPERATIONS
+        if self._resting and self.recorder.go_on_after_rest():
+            self._resting = False
         super()._call(module)
 
     def _stepped(self) -> None:

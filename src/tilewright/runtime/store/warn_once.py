@@ -15,11 +15,11 @@ class TunedStoreWarning(UserWarning):
 _warned: set[str] = set()
 
 
-def warn_once(text: str, about: str | None = None) -> None:
+def warn_once(text: str, about: str | None = None, category: type[Warning] = TunedStoreWarning) -> None:
     """Issues a warning, unless this process has already warned ``about`` the same thing (default: the same text)."""
     if (about or text) not in _warned:
         _warned.add(about or text)
-        warn(text, TunedStoreWarning)
+        warn(text, category)
 
 
 def warn(text: str, category: type[Warning]) -> None:
