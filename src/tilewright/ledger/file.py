@@ -88,8 +88,10 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
         yield
     except Unusable as error:
         raise StorageError(f"{path} {error}") from error.__cause__
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         problem = "it is a folder" if isinstance(error, sqlite3.Error) and os.path.isdir(path) else str(error)
+        if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes a damaged schema
+            problem = "its schema is malformed"
         fix = next((fix for word, fix in _FIXES if word in problem), "set {variable} to a directory that you can write")
         if variable.startswith("--"):
             fix = re.sub(r"set \{variable\} to .*", OTHER_FILE, fix)
