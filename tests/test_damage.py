@@ -27,7 +27,7 @@ from tilewright.runtime.store.warn_once import TunedStoreWarning
 from tilewright.runtime.store.winners import Winners
 
 DAMAGE = bench_module("faults_damage")
-ASIDE = False
+ASIDE = "TILEWRIGHT_DAMAGE_ASIDE" in os.environ
 CELLS, FILES = DAMAGE.names(aside=ASIDE)
 LEDGER_COMMANDS = [["report", "--list"], *[["report", run, *how] for run in ("TUNE", "OPTIMIZE", "AGENT")
                                            for how in (["--html", "-", "--markdown", "-"], ["--json"])]]  # fmt: skip

@@ -36,7 +36,7 @@ depends on typer's version."""
 
 COMMANDS = (
     "inspect", "compare", "check", "tune", "optimize", "report", "run", "capture", "profile", "captured", "tuned",
-    "agent", "route", "specialists", "casebook", "lint", "transfer", "mcp", "doctor", "new", "example",
+    "agent", "route", "specialists", "casebook", "lint", "transfer", "mcp", "doctor", "new", "example", "clean",
 )  # fmt: skip
 """All commands, in the order of ``--help``. The module and the function of a command have the command's name."""
 GROUPS = {"captured": "capture", "tuned": "tuned"}

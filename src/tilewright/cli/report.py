@@ -75,6 +75,10 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
     if as_json:
         print_json(runs)
         return
+    if not runs:
+        terminal.note(
+            f"no runs in {ledger.path}; `tilewright tune FILE` makes one, and --home DIR names another folder"
+        )
     for run in runs:
         where = run.gpu or ("this CPU" if run.measured else f"{run.arch}, predicted")
         end = run.stop_reason or ("finished" if run.finished else "not finished")

@@ -149,7 +149,10 @@ def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | L
     console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
     console.print(tuned(result, show_all))
     if results:
-        console.print(f"stored as run {result.run} in {results.path}")
+        console.print(
+            f"stored as run {result.run} in {results.path}" if results.is_there()
+            else f"not stored: {results.path} was removed during the run"
+        )  # fmt: skip
     console.print(f"{result.seconds['total']:.1f} s in all")
     if not result.measured:
         console.print(note or "no GPU here")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from tilewright.candidate.client import Candidates
 from tilewright.candidate.sandbox import unprotected
@@ -29,6 +30,7 @@ from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
 from tilewright.optimize.proposing.asked import Ask, ExternalProposer
 from tilewright.optimize.recording import record_of
+from tilewright.optimize.versions.leftovers import prune_killed
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import catalogue
 from tilewright.playbook.base import by_present_name, present_name
@@ -83,6 +85,7 @@ def prepare(
     metrics = gate.baseline(baseline)
     if isinstance(metrics, str):
         raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {metrics}")
+    prune_killed(task.file.parent if task.file else Path.cwd(), ledger.path.parent)
     workspace = stack.enter_context(
         Workspace.open(task, name, ledger.path.parent, datetime.date.today(), request.language)
     )
@@ -95,7 +98,11 @@ def prepare(
             workspace.keep(commit)
         incumbent = builder.build_one(f"resumed-{len(iterations)}", workspace.texts())
     else:
-        record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        try:
+            record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        except BaseException:
+            workspace.forget()
+            raise
         iterations, incumbent = [], baseline
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
     propose, proposer = request.options.propose, None

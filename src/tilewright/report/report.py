@@ -93,7 +93,9 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
     with LedgerFile(ledger, variable=variable) as file:
         asked = run if isinstance(run, str) and ".py" not in run else _newest_of(run, file)
         if not file.runs():
-            raise RequestError(f"no runs in {file.path}; `tilewright tune FILE` makes one")
+            raise RequestError(
+                f"no runs in {file.path}; `tilewright tune FILE` makes one, and --home DIR names another folder"
+            )
         name, command = file.find(asked)
         folder = file.folder(name)
     if command == "tune":

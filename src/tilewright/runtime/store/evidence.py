@@ -191,8 +191,9 @@ class Kernels:
         for winner in self.winners:
             modules.setdefault(winner.kernel, set()).add(module(winner))
         self._by_key = {winner.key: _full_name(winner, modules[winner.kernel] - {""}) for winner in self.winners}
-        self._full_names = tuple(dict.fromkeys(self._by_key.values()))
-        self._called = {self._by_key[winner.key]: self._shortest(winner) for winner in self.winners}
+        one_of_each = {self._by_key[winner.key]: winner for winner in self.winners}
+        self._full_names = tuple(one_of_each)
+        self._called = {full: self._shortest(winner) for full, winner in one_of_each.items()}
 
     def __iter__(self) -> Iterator[str]:
         """Yields the short names of the kernels."""

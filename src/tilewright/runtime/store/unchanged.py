@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from tilewright.errors import RequestError
@@ -54,9 +55,10 @@ def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
     file = found if importable and found is not None else own
     if not file.is_file():
         raise RequestError(f"the kernel's file is gone: {launch.file}; no module '{launch.module}' is installed here")
-    if digest_of_needed(file, launch.qualname) != launch.text:
+    status = file.stat()
+    text, imported = _read(file, launch.qualname, status.st_mtime_ns, status.st_size)
+    if text != launch.text:
         raise RequestError(f"kernel '{launch.qualname}' in {file} has changed since it was launched")
-    imported = _imported(file)
     for name, value in launch.closure.items():
         if isinstance(value, str) and value.startswith(MODULE) and value.removeprefix(MODULE) not in imported:
             raise RequestError(f"'{name}' of {launch.qualname} is {value}, which {file} does not import")
@@ -65,11 +67,19 @@ def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
 
 def _file_of_module(module: str) -> Path | None:
     """Returns the file that an import of ``module`` would execute, without an import; None if there is none."""
-    origin, within = None, None
-    if module in sys.modules:
+    origin = _origin(module, tuple(sys.path), module in sys.modules)
+    return Path(origin).resolve() if origin and Path(origin).is_file() else None
+
+
+@lru_cache(maxsize=1024)
+def _origin(module: str, path: tuple[str, ...], loaded: bool) -> str | None:
+    """Returns where a module is. ``path``, ``loaded``: so that the answer is remembered only while it stays the
+    same."""
+    origin: str | None = None
+    if loaded:
         origin = getattr(sys.modules[module], "__file__", None)
     else:
-        parts = module.split(".")
+        parts, within = module.split("."), None
         for end in range(1, len(parts) + 1):
             name = ".".join(parts[:end])
             specs = (finder.find_spec(name, within) for finder in sys.meta_path)
@@ -77,7 +87,14 @@ def _file_of_module(module: str) -> Path | None:
             if spec is None:
                 return None
             origin, within = spec.origin, spec.submodule_search_locations
-    return Path(origin).resolve() if origin and Path(origin).is_file() else None
+    return origin
+
+
+@lru_cache(maxsize=1024)
+def _read(file: Path, qualname: str, changed: int, size: int) -> tuple[str, set[str]]:
+    """Returns the digest of the kernel's text, and the modules that the file imports. ``changed``, ``size``: of the
+    file, so that each version of it is read once for all rows."""
+    return digest_of_needed(file, qualname), _imported(file)
 
 
 def _imported(file: Path) -> set[str]:

@@ -166,7 +166,8 @@ class Winners:
 
         def listed(file: _File) -> list[dict[str, Value]]:
             with file._reading() as connection:
-                return [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
+                query = "SELECT * FROM winners ORDER BY kernel, created, key"
+                return [dict(row) for row in ledger_file.fetch_all(connection, query)]
 
         nothing: list[dict[str, Value]] = []
         winners = []
