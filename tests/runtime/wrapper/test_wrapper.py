@@ -27,6 +27,7 @@ from tests.runtime.kit_wrapper import World, scale
 from tilewright import Space
 from tilewright.errors import RequestError, StorageError
 from tilewright.runtime.environment import TuningWarning
+from tilewright.runtime.store.warn_once import TunedStoreWarning
 from tilewright.runtime.store.winners import Winners
 from tilewright.runtime.wrapper.buckets import powers_of_two
 
@@ -429,6 +430,62 @@ def test_undeclared_outputs_are_said_once(world: World) -> None:
         world.tuned()(STREAM, *arrays(4), 2.0)
 
 
+def _space_with(hints: Any = None, **constants: Any) -> Space:
+    """A space of `scale` with TILE and others."""
+    constants, hints = {"TILE": (1, 2), **constants}, hints or {}
+    shipped = {name: values[0] for name, values in (*constants.items(), *hints.items())}
+    return Space(constants=constants, hints=hints, shipped=shipped)
+
+
+def _tiles(call: Any, config: Any) -> tuple[int, int, int]:
+    return (-(-call.x.shape[0] // config.TILE), _groups(config, call), 1)
+
+
+def _groups(given: Any, call: Any) -> int:
+    return int(given["GROUP"]) if call.x.shape and "GROUP" in given else 1
+
+
+class _Grid:
+    def __call__(self, call: Any, config: Any) -> tuple[int, int, int]:
+        return (config.GROUP, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"grid": lambda call, config: (config.TILE, config.GROUP, 1)},
+        {"grid": lambda call, config: (config.TILE, config["GROUP"], 1)},
+        {"grid": lambda call, config: _tiles(call, config)},
+        {"grid": lambda call, config: _tiles(call=call, config=config)},
+        {"grid": lambda call, config: tuple(value for value in config.values())},
+        {"grid": lambda call, config: (lambda **names: (names["GRO" + "UP"], 1, 1))(**config)},
+        {"grid": _Grid()},
+        {"arguments": {"COLUMNS": lambda call, config: 8 * config.GROUP}},
+        {"space": Space(constants={"TILE": (1, 2), "GROUP": (1, 2)}, shipped={"TILE": 1, "GROUP": 1},
+                        where=[lambda TILE, GROUP: TILE >= GROUP])},
+    ],
+)  # fmt: skip
+def test_a_name_that_the_launch_reads_is_no_parameter(world: World, changes: dict[str, Any]) -> None:
+    """A name of the space counts as read wherever it may be read: by helpers, by an unpacked configuration."""
+    world.tuned(**{"space": _space_with(GROUP=(1, 2)), **changes})
+
+
+def test_a_stored_name_that_the_space_has_not_is_never_launched(world: World) -> None:
+    """Neither from the store nor from a table; the line has the nearest name."""
+    from tilewright.runtime.store.exporting import config_file_of
+
+    world.tuned()(STREAM, *arrays(), 2.0)
+    (winner,) = Winners().all()
+    Winners().remove([winner.key])
+    Winners().put(odd := replace(winner, config={"TILE": 4, "ocupancy": 2}))
+    for changes in ({}, {"config_file": config_file_of([odd])}):
+        other = World()
+        with pytest.warns(TunedStoreWarning, match="'ocupancy' is no name .*did you mean 'occupancy'?.*not used"):
+            other.tuned(**changes)(STREAM, *arrays(), 2.0)
+        assert all(kernel is not None for _, kernel, _ in other.launches) and len(other.searches) == 1
+        Winners().remove([winner.key])
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -454,6 +511,9 @@ def test_undeclared_outputs_are_said_once(world: World) -> None:
         ({"buckets": {"x": ("rows", None)}}, r"buckets\['x'\] is no function"),
         ({"parameters": ("x", "y")}, "no value for the kernel's factor"),
         ({"config_file": "/nowhere.json"}, "cannot read /nowhere.json"),
+        ({"space": [{"TILE": 2, "ocupancy": 1}]}, "'ocupancy' in the space .* no hint of cuTile.*mean 'occupancy'?"),
+        ({"space": _space_with(GROUP_N=(1, 2)), "grid": lambda call, config: _tiles(call, config)}, "'GROUP_N' in the"),
+        ({"space": _space_with(hints={"num_warps": (4, 8)})}, "'num_warps' in the space is no parameter of scale and"),
     ],
 )
 def test_mistakes_of_the_author_are_one_line(world: World, changes: dict[str, Any], said: str) -> None:

@@ -19,6 +19,7 @@ from tilewright.runtime.arrays import KernelObject
 from tilewright.runtime.environment import Environment, warn
 from tilewright.runtime.modes import Mode
 from tilewright.runtime.store.config_file import ConfigFile
+from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.wrapper.background import in_background
 from tilewright.runtime.wrapper.declared import Declared
 from tilewright.runtime.wrapper.known import Choice
@@ -90,16 +91,25 @@ class Chooser:
 
     def _in_config_file(self, call: MissedCall) -> Choice | None:
         """Returns the choice in the shipped config file; None if the call's bucket has a winner, which comes first."""
-        if self._config_file is None or self._in_bucket(call) is not None:
+        file = self._config_file
+        if file is None or self._in_bucket(call) is not None:
             return None
-        match = self._config_file.find(call.parts, allowed=call.allows)
+        match = file.find(call.parts, allowed=lambda config: self._allows(call, config, file.name))
         return None if match is None else Choice(self._configuration(match.config), "config file", match.match)
 
     def _winner(self, call: MissedCall, key: str) -> Configuration | None:
         winner = self.environment.winners.get(key)
-        if winner is None or winner.config is None or not call.allows(winner.config):
+        if winner is None or winner.config is None or not self._allows(call, winner.config, f"the stored {key[:12]}"):
             return None
         return self._configuration(winner.config)
+
+    def _allows(self, call: MissedCall, config: Mapping[str, Value], where: str) -> bool:
+        """Returns whether a stored or imported configuration may be launched. A name that the space has not is said
+        once."""
+        problem = self.declared.problem(config)
+        if problem is not None:
+            warn_once(f"{where}: {problem}; this configuration is not used")
+        return problem is None and call.allows(config)
 
     def _configuration(self, config: Mapping[str, Value]) -> Configuration:
         """Returns the configuration in the order of the space's knobs."""

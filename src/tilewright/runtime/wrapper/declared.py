@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tilewright.errors import RequestError, SpaceError, UnknownChoice
+from tilewright.errors import RequestError, SpaceError, UnknownChoice, choices
 from tilewright.records import Configuration, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 from tilewright.runtime.modes import Mode, from_name
 from tilewright.runtime.wrapper.buckets import Bucket
+from tilewright.runtime.wrapper.config_names import unread
 from tilewright.runtime.wrapper.known import Entry
 from tilewright.runtime.wrapper.signature import KeyKind, Layout, kind_of
 from tilewright.source.cutile import HINTS
@@ -95,8 +96,9 @@ class Declared:
         self.unkeyed = frozenset(self._known("unkeyed", unkeyed))
         self.buckets = _buckets(buckets or {})
         self._known("buckets", tuple(self.buckets))
-        self._check()
         self.name = name or kernel._pyfunc.__name__
+        self._check()
+        self._check_names()
 
     def _known(self, what: str, names: Sequence[str]) -> tuple[str, ...]:
         if isinstance(names, str):
@@ -119,6 +121,27 @@ class Declared:
         missing = {*self.kernel_parameters} - {*self.parameters, *self.derived, *self.space.constants}
         if self.arguments is None and missing:
             raise RequestError(f"no value for the kernel's {', '.join(sorted(missing))}; fix: name it in parameters=")
+
+    def _check_names(self) -> None:
+        """Raises `SpaceError` for a name in the space that changes no launch, such as a misspelt hint."""
+        asked = {name for each in self.space.where for name in (*each.required, *each.optional)}
+        others = [name for name in self.space.constants if name not in {*self.kernel_parameters, *asked}]
+        for name in (
+            *unread(others, self.functions.values()),
+            *(each for each in self.space.hints if each not in HINTS),
+        ):
+            known = choices(name, dict.fromkeys((*self.kernel_parameters, *HINTS)))
+            raise SpaceError(
+                f"'{name}' in the space is no parameter of {self.name} and no hint of cuTile, and neither grid=, "
+                f"arguments= nor where= reads it; {known}"
+            )
+
+    def problem(self, config: Mapping[str, Value]) -> str | None:
+        """Returns the first name of a stored or imported configuration that the space has not, in one line."""
+        odd = next((name for name in config if name not in self.space.knobs), None)
+        return (
+            None if odd is None else f"'{odd}' is no name in the space of {self.name}; {choices(odd, self.space.knobs)}"
+        )
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the hints that the space names. The kernel keeps its other hints. An ``opt_level`` of None is left
