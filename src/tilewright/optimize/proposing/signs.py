@@ -29,8 +29,9 @@ _CALLS = {
 }  # fmt: skip
 _FILES = {"load", "save", "savez", "loadtxt", "savetxt", "fromfile", "tofile", "memmap", "genfromtxt", "lib"}
 _MODULES = {
-    "builtins", "ctypes", "ctypeslib", "f2py", "gc", "importlib", "inspect", "modules", "multiprocessing", "os", "pathlib",
-    "popen", "shutil", "signal", "socket", "subprocess", "sys", "system", "testing", "threading", "DataSource",
+    "builtins", "ctypes", "ctypeslib", "f2py", "gc", "importlib", "inspect", "modules", "multiprocessing", "os",
+    "pathlib", "popen", "shutil", "signal", "socket", "subprocess", "sys", "system", "testing", "threading",
+    "DataSource",
 }  # fmt: skip
 """Attributes by which a harmless module gives away another one, as in ``np.f2py.os``."""
 _BY_NAME = {"getattr", "attrgetter", "methodcaller"}
