@@ -1,8 +1,8 @@
 """Runs the project's own tests on a version before it is kept: `optimize --test "pytest tests/ops -k softmax"`.
 
 The command starts in the user's folder, with the user's tests. Its imports load the version's text in place of each
-edited file (`runtime.replaced`), so nothing of the user's is written. Exit code 0 means that the tests pass. If an edited
-file changes meanwhile, the tests say nothing about the version: they may have written it, and then tested that.
+edited file (`runtime.replaced`), so nothing of the user's is written. Exit code 0 means that the tests pass. If an
+edited file changes meanwhile, the tests say nothing about the version: they may have written it, and tested that.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class ProjectTests:
                 raise RequestError(f"--test: {error}") from None
         if changed := next((path for path, content in before.items() if _content(path) != content), None):
             raise RequestError(
-                f"--test: {changed} changed while the tests ran, so they say nothing about the version; the file is left "
-                "as it is; fix: tests that do not write it, and no edits of it while they run"
+                f"--test: {changed} changed while the tests ran, so they say nothing about the version; the file is "
+                "left as it is; fix: tests that do not write it, and no edits of it while they run"
             )
         if done.returncode == 0:
             return None
