@@ -108,12 +108,22 @@ def export(
 
     Example: `tilewright tuned export --into configs/`
     """
+    from tilewright.runtime.key import digest
     from tilewright.runtime.store import exporting
 
     _, kernels, _ = _read()
     by_name: dict[str, list[Winner]] = {}
+    changed = [winner for winner in kernels.of(kernel) if digest(winner.parts) != winner.key]
+    for winner in changed:
+        terminal.note(
+            f"{winner.key[:12]} of {winner.kernel} is left out: its key is not the digest of its parts, so the entry was "
+            f"changed; fix: tilewright tuned prune --key {winner.key[:12]}"
+        )
     for winner in kernels.of(kernel):
-        by_name.setdefault(kernels.called(winner), []).append(winner)
+        if winner not in changed:
+            by_name.setdefault(kernels.called(winner), []).append(winner)
+    if changed and not by_name:
+        raise RequestError("nothing to export: all entries were changed")
     if not by_name:
         raise RequestError("nothing is stored; run the program first")
     if into is None and len(by_name) > 1:
