@@ -54,7 +54,7 @@ class MissedCall:
 
     def known(self, mode: Mode) -> Choice | None:
         """Returns the choice for calls with this key in a mode; None if there is none yet."""
-        known = self.known_calls[mode.value].calls.get(self.hot_key)
+        known = self.known_calls[mode.value].get(self.hot_key)
         return None if known is None else known.choice
 
     def keep(self, modes: Sequence[Mode], choice: Choice, entry: Entry) -> None:
@@ -99,6 +99,11 @@ class MissedCall:
         """The parts of the key that describe the other arguments."""
         others = (name for name in self.named if name not in self.arrays)
         return {name: flag_part(self.named[name], self._kinds[name] is KeyKind.VALUE) for name in others}
+
+    @property
+    def arguments(self) -> dict[str, Json]:
+        """The parts of the key that describe the arguments."""
+        return {**self.arrays, **self._flags}
 
     @cached_property
     def _kinds(self) -> dict[str, KeyKind]:
