@@ -21,11 +21,12 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 from tests.processes import until
+from tests.runtime import kit_wrapper
 from tests.runtime.kit_wrapper import World, scale
 
 import tilewright
 from tilewright import Space
-from tilewright.errors import RequestError, StorageError
+from tilewright.errors import NoGpu, RequestError, StorageError
 from tilewright.runtime import modes
 from tilewright.runtime.environment import TuningWarning
 from tilewright.runtime.store.warn_once import TunedStoreWarning
@@ -441,6 +442,21 @@ def test_a_store_that_is_broken_does_not_break_the_call(world: World) -> None:
     with pytest.warns(UserWarning, match="tuned.db"):
         world.tuned()(STREAM, *arrays(), 2.0)
     assert world.tiles == [4]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("mode", ["now", "off", "stored"])
+def test_without_a_gpu_each_call_says_so_and_nothing_else_does(mode: str) -> None:
+    """Not an OSError of cuda-tile about a library, and no warning before it."""
+    op = tilewright.tuned(scale, **kit_wrapper.DECLARED, mode=mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with pytest.raises(
+                NoGpu, match="scale cannot be launched: there is no GPU that CUDA can use; fix: "
+            ) as said:
+                op(0, *arrays(), 2.0)
+    assert "\n" not in str(said.value)
 
 
 def test_undeclared_outputs_are_said_once(world: World) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.errors import in_one_line
+from tilewright.errors import NoGpu, in_one_line
 from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime import modes
 from tilewright.runtime.arrays import KernelObject
@@ -43,11 +43,18 @@ class Chooser:
         self._searches = EndlessSearches()
 
     def launch(self, call: MissedCall) -> None:
-        """Launches the kernel on the call's own arrays."""
-        config = self._choice(call, modes.mode(self.declared.mode)).config
-        arguments = self.declared.kernel_arguments(call.call, config)
-        grid = self.declared.grid(call.call, config)
-        self.environment.launching()(call.stream, grid, self._kernel(config), arguments)
+        """Launches the kernel on the call's own arrays. Raises `NoGpu` if there is none."""
+        mode = modes.mode(self.declared.mode)
+        choice = self._choice(call, mode) if call.has_gpu else self._shipped("there is no GPU")
+        arguments = self.declared.kernel_arguments(call.call, choice.config)
+        grid = self.declared.grid(call.call, choice.config)
+        try:
+            self.environment.launching()(call.stream, grid, self._kernel(choice.config), arguments)
+        except OSError as error:  # cuda-tile's, for the missing library of the driver
+            if call.has_gpu:
+                raise
+            fix = "fix: run it where there is an NVIDIA GPU with its driver (`tilewright doctor` shows what is missing)"
+            raise NoGpu(f"{self.declared.name} cannot be launched: there is no GPU that CUDA can use; {fix}") from error
 
     def _choice(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.OFF:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from tilewright.errors import NoGpu
 from tilewright.records import Configuration, Json, Value
 from tilewright.runtime.arrays import CallValue, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
@@ -65,6 +66,13 @@ class MissedCall:
     @cached_property
     def board(self) -> str:
         return self.environment.board(self.device)
+
+    @cached_property
+    def has_gpu(self) -> bool:
+        try:
+            return bool(self.board)
+        except NoGpu:
+            return False
 
     @property
     def arch(self) -> int:
