@@ -146,7 +146,7 @@ class LatencySession:
         now, then = gate.missing_runs(comparison.results)
         if now + then:
             lacking = in_words(now, then)
-            yield f"{name} cannot fail yet; it is corrected for the number of comparisons. Missing runs for {n}: {lacking}"
+            yield f"{name} cannot fail yet, because it is corrected for {n} comparisons; missing runs: {lacking}"
         if sigma is not None:
             found = gate.table(n, self._limit, sigma)
             given = f"{n} comparisons and a spread of {100.0 * sigma:.1f} % between runs"
