@@ -2,13 +2,14 @@
 # make test       set up, then run the tests that need no GPU
 # make test-gpu   the tests that need one
 # make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
+# make test-cutedsl  the tests of kernels in CuTe DSL, in a further environment (260 MB, NVIDIA's own licence)
 # make test-hosts the MCP server and the plugin with Claude Code, Codex, Gemini CLI and MCP's own tools (npm, 1.2 GB)
 # make check      lint, format, types, import direction, documents
 #
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo check test test-gpu test-hosts test-versions
+.PHONY: setup demo check test test-gpu test-hosts test-versions test-cutedsl
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -68,6 +69,15 @@ test-versions: setup
 	$(PY) $(PACKAGES) > "$$($(VERSIONS)/bin/python $(PACKAGES))/first.pth"
 	PYTHONPATH=$(CURDIR)/src $(VERSIONS)/bin/python -m pytest -n 2 --timeout 600 $(VERSIONS_TESTS)
 
+# The same for CuTe DSL, whose licence is NVIDIA's own: only for systems with NVIDIA GPUs.
+CUTEDSL := $(CURDIR)/.venv/cutedsl
+CUTEDSL_TESTS := tests/languages/cutedsl tests/specialists/test_compiled_for.py tests/specialists/writing/test_cutedsl_written.py
+test-cutedsl: setup
+	$(PY) -m venv $(CUTEDSL)
+	$(CUTEDSL)/bin/python -m pip --disable-pip-version-check install --quiet 'nvidia-cutlass-dsl>=4.8.1,<4.9'
+	$(PY) $(PACKAGES) > "$$($(CUTEDSL)/bin/python $(PACKAGES))/zz_first.pth"
+	PYTHONPATH=$(CURDIR)/src $(CUTEDSL)/bin/python -m pytest -n 2 --timeout 600 $(CUTEDSL_TESTS)
+
 ifndef TILEWRIGHT_PYTHON
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
@@ -77,7 +87,7 @@ $(STAMP): pyproject.toml | $(PY)
 	else $(PIP) torch==$(TORCH)+cpu 2>/dev/null || \
 		$(PIP) --retries 1 --timeout 15 --index-url https://download.pytorch.org/whl/cpu torch==$(TORCH)+cpu 2>/dev/null; \
 	fi || echo "note: found no torch $(TORCH) to install; going on without, the tests that need it are skipped"
-	$(PIP) --editable '.[dev,heuristics,gpu,mcp,search]'
+	$(PIP) --editable '.[dev,heuristics,gpu,mcp,search,agents]'
 	@$(PIP) --no-deps tilegym==$(TILEGYM) 2>/dev/null || echo "note: found no tilegym $(TILEGYM); its tests are skipped"
 	@$(PIP) '$(TRITON)' 2>/dev/null || echo "note: found no $(TRITON); the tests of kernels in Triton are skipped"
 	@touch $@

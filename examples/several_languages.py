@@ -2,11 +2,11 @@
 
     tilewright inspect examples/several_languages.py --arch sm_90
     tilewright check examples/several_languages.py
-    tilewright tune examples/several_languages.py
+    tilewright tune examples/several_languages.py --into configs
 
-A task names its implementations with their launch and space; tensors, reference and workloads are common to all. The
-first implementation is the one that ships today. The knob `implementation` tells in each result which one it is.
-Needs the extra: pip install 'tilewright[triton]'
+The implementations have a launch and a space each, and all else in common. The first one ships today. A program calls
+the winner for its shapes: softmax = tw.Dispatcher("several_languages.py", "configs/softmax_in_several_languages.json"),
+then softmax(stream, x=x, out=out). Needs the extra: pip install 'tilewright[triton]'
 """
 
 import cuda.tile as ct

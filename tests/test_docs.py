@@ -31,7 +31,7 @@ DOCUMENTS = (
 
 MADE_LATER = {
     ".tilewright/", "ledger.db", "results.db", "results.db.imported",
-    "perf_results.md", "perf_predicted.md", "runs/", "jobs/", "attention_task.py",
+    "escalation.md", "perf_results.md", "perf_predicted.md", "runs/", "jobs/", "attention_task.py",
     "attention_triton.py", "doubled_task.py",
     "silu.py", "my_kernel.py", "refs/tilewright/", "train.py", "analysis.txt",
 }  # fmt: skip

@@ -54,7 +54,7 @@ def drawn(task: Task, dims: Dims, seed: int) -> dict[str, np.ndarray]:
 
 
 def test_these_are_all_the_examples() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*NAMES, "several_languages"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*NAMES, "several_languages", "cute_gemm"}
     assert {f"naive/{path.stem}" for path in EXAMPLES.glob("naive/*.py")} == set(PLAIN)
 
 

@@ -17,7 +17,7 @@ SRC = ROOT / "src"
 
 
 LAYERS = """
-    errors records progress
+    errors printable records progress
     tools plugins
     hardware space
     task source
@@ -35,6 +35,7 @@ LAYERS = """
     candidate
     worker.client
     verify
+    launching
     worker.process
     inspect
     tune
@@ -58,7 +59,7 @@ SERVER = "mcp"
 """Its modules `server` and `tools` import the package mcp of an extra, which takes a second; nobody else imports it."""
 USERS_PROGRAM = "runtime"
 """Runs where the user's torch is, and imports it inside functions alone."""
-AT_THE_TOP = {"", "__main__", "errors", "records", "progress"}
+AT_THE_TOP = {"", "__main__", "errors", "printable", "records", "progress"}
 
 LINES = 420
 EXAMPLE_LINES = 79
@@ -69,6 +70,7 @@ WITHOUT_DOCSTRING = {
     "errors.": "the tree in the module's docstring says what each means",
     "languages.cutile.cutile.CuTile": "implements languages.base.Language",
     "languages.triton.triton.Triton": "implements languages.base.Language",
+    "languages.cutedsl.cutedsl.CuteDsl": "implements languages.base.Language",
     "playbook.entries.": "implements playbook.base.Entry, and its `about` says what it is",
     "playbook.analyses.row_tiles.RowTiles": "a libcst transformer; the module's docstring describes it",
     "lint.rules.": "implements lint.rule.Rule; the class's docstring is its text",

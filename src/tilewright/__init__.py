@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.optimize.loop import optimize
     from tilewright.records import Configuration, Workload
     from tilewright.report.report import report
+    from tilewright.runtime.dispatch.dispatcher import Dispatcher
     from tilewright.runtime.modes import search_only_in_scope, tuning
     from tilewright.runtime.wrapper.buckets import powers_of_two
     from tilewright.runtime.wrapper.wrapper import tuned
@@ -41,6 +42,7 @@ _HOMES = {
         "optimize.loop": "optimize",
         "records": "Configuration Workload",
         "report.report": "report",
+        "runtime.dispatch.dispatcher": "Dispatcher",
         "runtime.modes": "search_only_in_scope tuning",
         "runtime.wrapper.buckets": "powers_of_two",
         "runtime.wrapper.wrapper": "tuned",
@@ -56,9 +58,9 @@ _HOMES = {
 """Public name → the module that defines it."""
 
 __all__ = [
-    "Configuration", "Implementation", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError", "Workload",
-    "check", "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal", "offsets",
-    "optimize", "powers_of_two", "report", "search_only_in_scope", "tune", "tuned", "tuning", "uniform",
+    "Configuration", "Dispatcher", "Implementation", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError",
+    "Workload", "check", "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal",
+    "offsets", "optimize", "powers_of_two", "report", "search_only_in_scope", "tune", "tuned", "tuning", "uniform",
 ]  # fmt: skip
 
 

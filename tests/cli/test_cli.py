@@ -220,9 +220,9 @@ def test_what_the_space_forbids_is_compiled_when_asked_for_and_said(run: Run, ta
 
 @pytest.mark.parametrize("command", ["inspect", "tune"])
 def test_a_value_that_the_space_drops_is_said(run: Run, task_file: TaskFile, command: str) -> None:
-    space = 'tw.Space(constants={"TILE": (256, 1000)}, shipped={"TILE": 256})'
+    space = 'tw.Space(constants={"TILE": (256, 512)}, shipped={"TILE": 256}, where=(lambda TILE: TILE < 512,))'
     ran = run(command, task_file(f"task = make(space={space})"), "--arch", "sm_90", "--json")
-    assert ran.code == 0 and "note: left out on sm_90: TILE=1000 is not a power of two" in ran.err
+    assert ran.code == 0 and "note: left out on sm_90: TILE=512: 'TILE < 512' does not hold" in ran.err
 
 
 def test_a_task_file_that_prints_does_not_spoil_the_json(run: Run, task_file: TaskFile) -> None:
@@ -283,11 +283,58 @@ def test_tune_keeps_its_results_where_it_is_told(run: Run, task_file: TaskFile, 
 
 
 @no_gpu
+def test_tune_writes_a_table_and_keeps_the_rows_of_others(run: Run, task_file: TaskFile, tmp_path: Path) -> None:
+    """A prediction replaces an earlier prediction, and never a measured row."""
+    words, file = (task_file("task = make()"), "--arch", "sm_90", "--no-store", "--into", "tables"), "tables/scale.json"
+    ran = run("tune", *words, "--json")
+    assert ran.code == 0 and json.loads(ran.out)["file"] == file
+    made = json.loads(Path(file).read_text())
+    assert [(row["label"], row["us"]) for row in made["rows"]] == [
+        (f"{name}: predicted, not measured", None) for name in ("small", "large")
+    ]
+    small, large = made["rows"]
+    assert small["config"]["TILE"] in (256, 512) and small["parts"]["arrays"]["x"]["shape"] == [4096]
+    small |= {"us": 2.5, "label": "small", "config": {"TILE": 0}}
+    other = {**large, "parts": large["parts"] | {"board": "B200 sm_100"}, "config": {"TILE": 1}}
+    made["rows"] = [small, {**large, "config": {"TILE": 2}}, other]
+    Path(file).write_text(json.dumps(made))
+    ran = run("tune", *words)
+    assert f"{file}: 3 rows of scale; only in the file, and kept: 1 of B200 sm_100\n2 new rows are predicted" in ran.out
+    tiles = [row["config"]["TILE"] for row in json.loads(Path(file).read_text())["rows"]]
+    assert tiles == [0, large["config"]["TILE"], 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "tables/scale.json is no file of tuned configurations"),
+        (None, "tables/scale.json has the configurations of other.scale, not of ops.scale"),
+    ],
+)
+@no_gpu
+def test_a_table_that_cannot_be_kept_is_not_replaced(
+    content: str | None, said: str, run: Run, task_file: TaskFile
+) -> None:
+    where = task_file("task = make()")
+    if content is None:
+        words = ("--arch", "sm_90", "--workload", "small", "--no-store", "--into", "tables")
+        assert run("tune", task_file("task = make()", "other.py"), *words).code == 0
+    else:
+        Path("tables").mkdir()
+        Path("tables/scale.json").write_text(content)
+    before = Path("tables/scale.json").read_text()
+    ran = run("tune", where, "--arch", "sm_90", "--workload", "small", "--no-store", "--into", "tables")
+    assert said in ran.error and ran.error.endswith("fix: another folder, or remove the file") and ran.code == 2
+    assert Path("tables/scale.json").read_text() == before and not ran.out
+
+
+@no_gpu
 def test_tune_that_finds_nothing_says_no(run: Run, task_file: TaskFile) -> None:
     where = task_file("task = make(reference=lambda x: 3 * x)")
-    ran = run("tune", where, "--arch", "sm_90", "--workload", "small", "--no-store", "--json")
+    ran = run("tune", where, "--arch", "sm_90", "--workload", "small", "--no-store", "--into", "tables", "--json")
     (only,) = json.loads(ran.out)["workloads"]
-    assert ran.code == 1 and only["best"] is None
+    assert ran.code == 1 and only["best"] is None and json.loads(ran.out)["file"] is None
+    assert not [*Path("tables").iterdir()]
     assert all(one["verdict"] == "incorrect" and one["reason"] for one in only["candidates"])
 
 

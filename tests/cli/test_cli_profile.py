@@ -54,9 +54,23 @@ def test_a_folder_of_ranks(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "rank 1, GPU 1" in capsys.readouterr().out
 
 
+def test_the_communication_in_traces_of_ranks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (0, 1):
+        data_parallel(rank=rank).write(here / f"rank{rank}.json")
+    assert cli.main(["profile", "--collectives", "rank0.json", "rank1.json"]) == DONE
+    shown = capsys.readouterr().out
+    for text in ("68.5 %", "all_reduce", "rank 1 communicates for 27.6 % of its time while nothing computes"):
+        assert text in shown
+    assert cli.main(["profile", "--collectives", "rank0.json", "rank1.json", "--json"]) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert [each["rank"] for each in found["ranks"]] == [0, 1] and found["ranks"][0]["waited_us"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
+        ([], WRONG_REQUEST, "name a trace, or a program"),
+        (["--collectives", "train.py"], WRONG_REQUEST, "--collectives takes traces of ranks, or nothing"),
         (["gone.json"], WRONG_REQUEST, "cannot read gone.json: No such file"),
         (["trace.json.gz", ""], WRONG_REQUEST, "'' is no trace: give traces, or a program"),
         (["trace.json.gz", "--", "python", "a.py"], WRONG_REQUEST, "'python' is no trace: give traces, or a program"),

@@ -223,7 +223,7 @@ def test_export_does_not_merge_two_kernels_of_one_name(run: Run, tmp_path: Path)
     run("export", "--into", "t")
     run("prune", "--all")
     Winners().put(stored(parts(), 2, machine={"module": "loss"}))
-    assert "t/softmax.json has the configurations of attention.softmax, and the store those of loss.softmax" in (
+    assert "t/softmax.json has the configurations of attention.softmax, not of loss.softmax; fix: another folder" in (
         run("export", "--into", "t").error
     )
     assert "name the folder with --into" in run("export", "--replace").error

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.cli import completion, example
+from tilewright.cli import completion
 from tilewright.cli import main as cli
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import ARCHITECTURES, default_board
 from tilewright.records import MachineCode
 from tilewright.space.kinds import KINDS
+from tilewright.task import examples
 from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parents[2]
@@ -242,12 +243,23 @@ def test_the_examples_are_listed_and_written(capsys: pytest.CaptureFixture[str])
     assert cli.main(("example", "rope")) == 0
     assert Path("rope.py").read_text() == (ROOT / "examples" / "rope.py").read_text()
     assert "rope.py exists" in error(capsys, "example", "rope")
-    assert "unknown example 'rop'; known: fmha" in error(capsys, "example", "rop")
+    assert "unknown example 'rop'; known: cute_gemm, fmha" in error(capsys, "example", "rop")
+
+
+def test_an_example_comes_with_the_files_that_it_imports(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ("cute_dsl/gemm_roles.py", "cute_dsl/hopper_gemm.py", "cute_gemm.py")
+    Path("cute_dsl").mkdir()
+    Path(files[0]).write_text("mine")
+    assert "gemm_roles.py exists" in error(capsys, "example", "cute_gemm")
+    assert Path(files[0]).read_text() == "mine" and not Path("cute_gemm.py").exists()
+    Path(files[0]).unlink()
+    assert cli.main(("example", "cute_gemm")) == 0
+    assert all(Path(file).read_text() == (ROOT / "examples" / file).read_text() for file in files)
 
 
 def test_the_wheel_has_the_examples_where_they_are_looked_for() -> None:
     assert '"examples" = "tilewright/examples"' in (ROOT / "pyproject.toml").read_text()
-    assert example.FOLDERS[0] == Path(cli.__file__).parents[1] / "examples"
+    assert examples.FOLDERS[0] == Path(cli.__file__).parents[1] / "examples"
     for path in (ROOT / "examples").glob("*.py"):
         imported = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
         assert not imported & {"examples", None}, "an example stands alone"

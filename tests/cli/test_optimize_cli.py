@@ -21,6 +21,7 @@ from tilewright.cli import optimize as cli_optimize
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimize import decide
 from tilewright.optimize import options as optimizing
+from tilewright.optimize.proposing.asked import Propose
 from tilewright.race.rules import Policy
 
 
@@ -68,12 +69,18 @@ def test_the_help_has_an_example_and_the_defaults_that_the_functions_have(run: R
         "--allow-lossy",
         "--change",
         "--only",
+        "--propose",
+        "--propose-only",
     ):
         assert option in ran.out
     usual = optimizing.Options()
     assert cli_optimize.DEFAULT_ITERATIONS == usual.iterations == optimizing.ITERATIONS
     assert cli_optimize.DEFAULT_MINUTES == usual.minutes == optimizing.MINUTES
     assert cli_optimize.DEFAULT_PATIENCE == usual.patience == decide.PATIENCE
+    proposer = Propose("x")
+    assert (
+        proposer.seconds, proposer.attempts, proposer.failures,
+    ) == (cli_optimize.ANSWER_SECONDS, cli_optimize.PROPOSALS, cli_optimize.FAILURES)  # fmt: skip
     assert (Policy().l2, Policy().launch) == ("cold", "graph")
 
 
@@ -134,6 +141,8 @@ def test_the_run_ends_with_the_limit_and_what_became_of_each_move(run: Run, tmp_
         (("--workload", "huge"), "unknown workload 'huge'; known: small"),
         (("--change", "nowhere.patch"), "nowhere.patch: no such file"),
         (("--arch", "sm_1"), "unknown architecture 'sm_1'"),
+        (("--propose", "no-such-program"), "--propose no-such-program: no-such-program cannot be started"),
+        (("--propose-only",), "--propose-only needs --propose COMMAND"),
     ],
 )
 def test_a_wrong_choice_is_one_line_with_the_right_ones(

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 from tilewright.compile.compile import Unit, compile_all, hints_of  # noqa: E402
 from tilewright.hardware.gpu import detect  # noqa: E402
 from tilewright.languages import language_of  # noqa: E402
+from tilewright.launching.driver import ProgramLaunch  # noqa: E402
 from tilewright.task.loading import load_task  # noqa: E402
 from tilewright.worker.process.buffers import Buffers  # noqa: E402
-from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
 from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 from tilewright.worker.programs import program_of  # noqa: E402
 

@@ -21,13 +21,13 @@ import tilewright as tw  # noqa: E402
 from tilewright.cli.main import main  # noqa: E402
 from tilewright.compile.compile import Unit, compile_all  # noqa: E402
 from tilewright.hardware.gpu import detect  # noqa: E402
+from tilewright.launching.driver import ProgramLaunch  # noqa: E402
 from tilewright.report.report import report  # noqa: E402
 from tilewright.report.two_steps import NOT_MEASURED, to_json_of  # noqa: E402
 from tilewright.task.loading import load_task  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import ArraySpec, Descriptor  # noqa: E402
 from tilewright.worker.process.buffers import Buffers  # noqa: E402
-from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
 from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 from tilewright.worker.programs import program_of  # noqa: E402
 

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from tests.runtime.made_winners import winner
 
-from tilewright.runtime.key import board_of, toolkit
+from tilewright.runtime.key import board_of, digest, toolkit
+from tilewright.runtime.search.trials import label
 from tilewright.runtime.store.winners import Winner, Winners
+from tilewright.source.needed import digest_of_needed
 
 torch = pytest.importorskip("torch")
 
@@ -49,29 +51,32 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop(NAME, None)
 
 
-def stored(kernel: Any, best: tuple[int, int], key: str, shipped: tuple[int, int], **parts: Any) -> Winner:
+def stored(kernel: Any, best: tuple[int, int], name: str, shipped: tuple[int, int], **parts: Any) -> Winner:
     """An entry whose winner and shipped configuration are (TILE, FACTOR)."""
     from tilewright.runtime.capture.described import described
 
     x, y = torch.zeros(SIZE, device="cuda"), torch.zeros(SIZE, device="cuda")
 
     def launch(config: tuple[int, int]) -> dict[str, Any]:
-        return described(kernel, (SIZE // config[0], 1, 1), (x, y, *config)).to_json()
+        launched = described(kernel, (SIZE // config[0], 1, 1), (x, y, *config))
+        return replace(launched, text=digest_of_needed(Path(launched.file), launched.qualname)).to_json()
 
     launches = {"winner": launch(best), "runner_up": launch((MIDDLE, 2)), "shipped": launch(shipped)}
-    made = winner(key, kernel=kernel._pyfunc.__name__, label=f"TILE={best[0]}", launches=launches)
-    runner_up, first = {"TILE": MIDDLE}, {"TILE": shipped[0]}
-    known = {"board": board_of(0), "toolkit": toolkit(), "arrays": {}}
-    return Winners(strict=True).put(replace(made, runner_up=runner_up, shipped=first, parts=known | parts))
+    tiles = {"config": {"TILE": best[0]}, "runner_up": {"TILE": MIDDLE}, "shipped": {"TILE": shipped[0]}}
+    outcomes = tuple({"label": label(tile), "status": "timed", "us": 10.0} for tile in tiles.values())
+    known = {"board": board_of(0), "toolkit": toolkit(), "arrays": {}, "name": name} | parts
+    made = winner(digest(known), kernel=kernel._pyfunc.__name__, label=f"TILE={best[0]}", launches=launches)
+    return Winners(strict=True).put(replace(made, parts=known, outcomes=outcomes, **tiles))
 
 
 def verified(folder: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """In a process of its own, as CI would; by key."""
+    """In a process of its own, as CI would; by the name of the entry."""
     command = "import sys; from tilewright.cli import main as cli; sys.exit(cli.main(['tuned', 'verify', '--json']))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, {one["key"]: one for one in json.loads(done.stdout)}
+    names = {one.key: str(one.parts["name"]) for one in Winners(strict=True).all()}
+    return done.returncode, {names[one["key"]]: one for one in json.loads(done.stdout)}
 
 
 def test_what_holds_by_how_it_is_launched_and_in_place(kernels: Any, tmp_path: Path) -> None:
@@ -95,7 +100,7 @@ def test_what_drifted_and_what_is_wrong(kernels: Any, tmp_path: Path) -> None:
     stored(kernels.times, (FAST, 3), "wrong", (SLOW, 2))
     code, found = verified(tmp_path)
     assert code == 1
-    assert found["slow"]["verdict"] == "drifted" and "tilewright tuned prune --key slow" in found["slow"]["reason"]
+    assert found["slow"]["verdict"] == "drifted" and "tilewright tuned prune --key" in found["slow"]["reason"]
     assert found["wrong"]["verdict"] == "wrong" and "'y'[" in found["wrong"]["reason"]
 
 

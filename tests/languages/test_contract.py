@@ -26,5 +26,5 @@ class TestCuTile(LanguageContract):
 
 
 def test_a_plain_function_is_to_be_decorated() -> None:
-    with pytest.raises(TaskError, match="; fix: decorate it with @ct.kernel or @triton.jit"):
+    with pytest.raises(TaskError, match="; fix: decorate it with @ct.kernel, @triton.jit or @cute.jit"):
         language_of(lambda x: None)

@@ -30,6 +30,19 @@ def parse(text: str) -> tuple[PerfRow, ...]:
     return tuple(PerfRow(int(n), *rest) for n, *rest in cells)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("row", ["|---|---|---|---|---|", "| :--- | :-: | ---: | - | -------- |", "|:-|-:|:-:|-|-|"])
+def test_any_alignment_row_is_read_and_stays(tmp_path: Path, row: str) -> None:
+    path = update(tmp_path, RUN[:2], measured=True)
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join([lines[0], row, *lines[2:]]))
+    update(tmp_path, RUN, measured=True)
+    written = path.read_text().splitlines()
+    assert written[1] == row and len(parse(path.read_text())) == len(RUN)
+    path.write_text(path.read_text().replace(row, "| a | b | c | d | e |"))
+    with pytest.raises(StorageError, match="was changed by somebody else"):
+        update(tmp_path, RUN, measured=True)
+
+
 def test_the_five_columns() -> None:
     """P-18, P-19, F-1."""
     lines = render(rows(RUN, measured=True), measured=True).splitlines()

@@ -18,13 +18,16 @@ from mcp import Client
 from mcp.types import CallToolResult
 from tests.made_runs import tuned
 from tests.mcp.test_jobs import at_work
-from tests.optimize.kit import repository
+from tests.optimize.kit import SCALE, repository
+from tests.optimize.proposing.patches import diff
 from tests.processes import until
 
+from tilewright.errors import RequestError
 from tilewright.ledger.tunings import TuneLedger
-from tilewright.mcp import answers
+from tilewright.mcp import answers, mailbox
 from tilewright.mcp.jobs import Jobs
 from tilewright.mcp.server import made
+from tilewright.optimize.proposing.asked import NoAnswer
 
 ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 ROOT = Path(__file__).parents[2]
@@ -63,7 +66,7 @@ def test_tools_explain_themselves(mode: str) -> None:
     tools = {tool.name: tool for tool in within(listed, mode)}
     assert set(tools) == {
         "doctor", "inspect", "check", "tune", "optimize", "profile", "route", "plan", "report", "casebook",
-        "job_start", "job_wait", "job_cancel",
+        "propose", "job_start", "job_wait", "job_cancel",
     }  # fmt: skip
     for tool in tools.values():
         assert tool.description and "  " not in tool.description
@@ -129,6 +132,49 @@ def test_every_command_with_a_job_is_reached_with_its_defaults(tmp_path: Path) -
     assert ended["tune"]["result"]["note"] == ended["optimize"]["result"]["note"] == "predicted, not measured"
     assert ended["tune"]["result"]["workloads"][0]["best"]["predicted_us"] > 0
     assert [each["optimization"] for each in ended["optimize"]["result"]["iterations"]] == ["baseline"]
+
+
+def test_an_agent_proposes_and_gets_the_verdict_with_the_next_request(tmp_path: Path) -> None:
+    """The answer of one call is judged before the next; what it says of the reference is tampering."""
+    file = repository(tmp_path / "user")
+    cheat, noted = SCALE.replace("lambda x: 2 * x", "lambda x: x"), SCALE.replace("* 2)", "* 2)  # twice")
+    options = {"propose": "agent", "propose_only": True, "arch": "sm_90", "seed": 1}
+
+    async def through(client: Client) -> list[dict[str, Any]]:
+        async def said(tool: str, **arguments: Any) -> dict[str, Any]:
+            reply = await client.call_tool(tool, arguments)
+            assert not reply.is_error, reply.content
+            return dict(reply.structured_content or {})
+
+        async def asked(**answer: str) -> dict[str, Any]:
+            reply = await said("propose", job=job, **answer)
+            while reply["state"] == "running" and not reply["request"]:
+                reply = await said("propose", job=job)
+            return reply
+
+        job = (await said("optimize", task=str(file), **options))["job"]
+        replies = [await asked(), await asked(title="no reference", patch=diff(SCALE, cheat, "ops.py"))]
+        replies += [await asked(title="a note", patch=diff(SCALE, noted, "ops.py")), await asked(done="no more")]
+        return [*replies, await said("job_wait", job=job)]
+
+    first, second, third, last, job = within(through)
+    assert first["request"]["files"] == {"ops.py": SCALE} and first["next"] == "propose with a patch, or with done"
+    assert second["request"]["last_failure"] == "changes reference= of the task"
+    assert third["request"]["last_failure"] == "same machine code and grid as the incumbent's"
+    assert (last["request"], last["next"]) == (None, "job_wait has the result") and job["state"] == "done"
+    assert [(row["status"], row["optimization"]) for row in job["result"]["iterations"]] == [
+        ("keep", "baseline"), ("revert", "proposed: no reference"), ("revert", "proposed: a note"),
+    ]  # fmt: skip
+    assert file.read_text() == SCALE and job["result"]["patch"] == ""
+
+
+def test_an_agent_that_died_is_a_proposal_without_an_answer(tmp_path: Path) -> None:
+    ask = mailbox.Mailbox(tmp_path)
+    with pytest.raises(NoAnswer, match=r"the agent gave no answer in 0\.2 s \(propose_seconds\)"):
+        ask({"version": 1}, 0.2)
+    assert mailbox.asked(tmp_path) is None
+    with pytest.raises(RequestError, match="no request waits for a proposal; call propose without a patch"):
+        mailbox.answer(tmp_path, {"patch": "late"})
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -33,6 +33,7 @@ from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVarian
 from tilewright.optimize.loop import Loop
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
+from tilewright.optimize.proposing.asked import Ask, ExternalProposer, Propose
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
@@ -319,6 +320,7 @@ def staged(
     limits: Options = LIMITS,
     history: Mapping[str, EntryHistory] | None = None,
     proposers: Sequence[Proposer] = (),
+    propose: tuple[Propose, Ask] | None = None,
     run: str = "",
 ) -> Iterator[Stage]:
     """A loop on ``file``: a new run, or with ``run`` that one again."""
@@ -340,6 +342,7 @@ def staged(
                 Setup(
                     record, ledger, workspace, builder, gate, tuple(entries), tuple(entries), tuple(proposers),
                     history or {}, bounds, limits, lambda *told: None,
+                    proposer=propose and ExternalProposer(*propose, task.file, ledger.folder(name)),
                 ),
                 incumbent,
                 iterations,

@@ -203,3 +203,10 @@ def test_an_entry_that_eases_the_limit_comes_first(tmp_path: Path) -> None:
     assert few.limits == ("too few blocks",)
     first, second = chosen(few, *entries)
     assert (first.entry, second.entry) == ("A", "B") and "eases the limit: too few blocks" in first.why
+
+
+def test_the_base_policy_follows_the_priority_list(facts: KernelFacts) -> None:
+    """Whatever the expected gains and the limits of the kernel are; an entry with a small gain comes last."""
+    entries = [Lines("A", priority=3, expected=2.0, eases=("traffic",)), Lines("B", priority=1), Lines("C", priority=2)]
+    assert [one.entry for one in chosen(facts, *entries, by_place=True)] == ["B", "C", "A"]
+    assert [one.entry for one in chosen(facts, *entries, by_place=True, lowered={"B"})] == ["C", "A", "B"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 from tilewright.program import early
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
-from tilewright.program.early import enough_memory, may_start_early
+from tilewright.program.early import enough_memory, may_start_early, meets_apart
 from tilewright.program.findings.record import RecordedRun
 from tilewright.program.recorded import recorded_run
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
-from tilewright.program.slices import Slicing, run_in_slices
+from tilewright.program.slices import Slicing, _Turns, run_in_slices
 
 TRAINS = """import os, torch
 layer = torch.nn.Linear(4, 4)
@@ -44,11 +45,14 @@ def test_a_program_is_ready_early_and_makes_no_step_before_its_turn(command: Pro
     def meanwhile() -> None:
         (tmp_path / "ready").read_text()  # waits until the program writes
         stepped.append((tmp_path / "stepped").exists())
+        time.sleep(1.0)
 
+    began = time.perf_counter()
     run = run_program(command, steps=8, seconds=120.0, outputs=True, meanwhile=meanwhile)
     assert isinstance(run, ProgramRun) and (run.steps, run.unit) == (8, "optimizer step")
     assert stepped == [False] and (tmp_path / "stepped").exists()
     assert run.outputs is not None and run.outputs.tensors
+    assert run.wall_s < time.perf_counter() - began - 1.0  # waiting is no part of its time
 
 
 def test_the_record_of_a_program_that_waited_has_no_waiting(command: ProgramCommand, tmp_path: Path) -> None:
@@ -124,3 +128,35 @@ def test_the_processes_of_a_job_may_meet_at_a_port(
     (tmp_path / "train.py").write_text("import torch\n")
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     assert not may_start_early(ProgramCommand.of(line, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "apart"),
+    [
+        (("--standalone",), "", True),
+        (("--standalone", "--nproc-per-node", "2"), 'init_process_group("nccl")', True),
+        (("--standalone",), 'os.environ["MASTER_PORT"] = "29501"', False),
+        (("--standalone",), 'init_process_group(init_method="tcp://localhost:29501")', False),
+        (("--master-port", "29501"), "", False),
+    ],
+)
+def test_launched_runs_may_exist_at_once_if_each_has_a_port(
+    tmp_path: Path, words: tuple[str, ...], text: str, apart: bool
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    assert meets_apart(ProgramCommand.of(["torchrun", *words, "train.py"], tmp_path)) is apart
+    assert not meets_apart(ProgramCommand.of(["python", "train.py", "--standalone"], tmp_path))
+
+
+def test_all_processes_of_a_program_get_their_turn_and_the_slowest_counts() -> None:
+    (their_go, go), (done, their_done) = os.pipe(), os.pipe()
+    turns = _Turns(None, go, done, 2)  # type: ignore[arg-type]  # it is asked only if no line comes
+    try:
+        os.write(their_done, b'{"us": 3.0}\n{"us": 7.5}\n{"us": 1.0}\n')
+        assert turns.slice_us(60.0) == 7.5
+        assert os.read(their_go, 9) == b"xx"
+        os.write(their_done, b'{"us": 2.0}\n')
+        assert turns.slice_us(60.0) == 2.0, "a line that came early is of the next slice"
+    finally:
+        for pipe in (go, their_go, done, their_done):
+            os.close(pipe)

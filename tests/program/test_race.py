@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -149,6 +150,9 @@ def test_so_many_runs_start_together_as_the_memory_holds() -> None:
     assert pairs_at_once(run(1, **{"gpu": 30 << 30, "gpu, free": 50 << 30})) == 1
     assert pairs_at_once(run(1, **{"gpu": 50 << 30, "gpu, free": 30 << 30})) == 0
     assert pairs_at_once(replace(run(1), unit="process")) == 0
+    two = replace(run(1), processes=2)
+    assert pairs_at_once(two) == 0, "their processes may meet those of another run"
+    assert 1 <= pairs_at_once(two, apart=True) <= max(1, (os.cpu_count() or 1) // 4)
 
 
 def test_the_warm_up_of_a_run_is_left_out() -> None:

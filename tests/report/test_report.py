@@ -87,7 +87,7 @@ def test_a_run_is_found_by_the_file_of_its_task(path: Path, tmp_path: Path) -> N
 
 
 def test_without_a_run_it_says_what_makes_one(path: Path) -> None:
-    with pytest.raises(RequestError, match=f"^no runs in {path}; `tilewright tune FILE` makes one$"):
+    with pytest.raises(RequestError, match=f"^no runs in {path}; `tilewright tune FILE` makes one, and --home"):
         report(ledger=path)
 
 

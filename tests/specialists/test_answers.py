@@ -119,4 +119,5 @@ def test_those_that_are_built_work() -> None:
         "cutile",
         "triton",
         "tileir",
+        "cute-dsl",
     }

@@ -157,6 +157,9 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
   return queued((struct Work){LAUNCH, *(void **)parameters[1], *(void **)parameters[0], *(int *)parameters[2], 0,
                               (Kernel *)f});
 }
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) {
+  return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, config->hStream, parameters, extra);
+}
 
 /* The device */
 CUresult cuInit(unsigned flags) { return CUDA_SUCCESS; }
@@ -170,7 +173,10 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice dev
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) { return *context = (CUcontext)1, CUDA_SUCCESS; }
-CUresult cuCtxSetCurrent(CUcontext context) { return CUDA_SUCCESS; }
+static _Thread_local CUcontext current;
+CUresult cuCtxSetCurrent(CUcontext context) { return current = context, CUDA_SUCCESS; }
+CUresult cuCtxGetCurrent(CUcontext *context) { return *context = current, CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice *device) { return *device = 0, current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
 
 /* cuda-bindings asks for each function here. Newer forms of a function have the same parameters. */
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,

@@ -3,6 +3,8 @@ the real cuda-bindings, and functions in C in place of kernels."""
 
 from __future__ import annotations
 
+import json
+import os
 import struct
 import subprocess
 import sys
@@ -14,10 +16,13 @@ import pytest
 
 triton = pytest.importorskip("triton", reason="the headers of CUDA are in Triton")
 
+from tests.runtime.dispatch.kit_dispatch import table  # noqa: E402
+
 from tilewright.errors import MachineError  # noqa: E402
 from tilewright.race.protocol import Budget  # noqa: E402
 from tilewright.race.rules import Policy  # noqa: E402
 from tilewright.records import Checked  # noqa: E402
+from tilewright.task.loading import load_task  # noqa: E402
 from tilewright.worker.messages import (  # noqa: E402
     CheckOutputs,
     FieldRaced,
@@ -167,3 +172,69 @@ def test_a_confirmation_loads_its_code_anew(session: Session) -> None:
     assert isinstance(answer, RoundsTimed) and answer.captures == (5,) * 4 and answer.after_timing is None
     fast, slow, copy = (sorted(samples)[len(samples) // 2] for samples in answer.samples_us)
     assert fast < slow and copy < slow
+
+
+DOUBLED = """\
+import triton
+import triton.language as tl
+import tilewright as tw
+
+@triton.jit
+def doubles(x, y, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + place, 2 * tl.load(x + place, mask=place < n), mask=place < n)
+
+task = tw.Task(
+    name="double", tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output(("N",), "float32")},
+    reference=lambda x: 2 * x, flops=lambda N: N, workloads={"small": {"N": 2000}},
+    launch=lambda x, y, N: tw.Launch(doubles, (triton.cdiv(N, 1024),), (x, y, N, 1024)),
+    space=tw.Space(hints={"num_warps": (4, 8)}, shipped={"num_warps": 4}),
+)
+"""
+DISPATCHED = """\
+import json, sys, threading
+import numpy as np
+from tilewright.launching.cuda import DriverContext, Stream
+from tilewright.runtime.dispatch.dispatcher import Dispatcher
+
+class OnDevice:  # the device's memory is the host's
+    def __init__(self, array):
+        self.array, self.__cuda_array_interface__ = array, array.__array_interface__
+
+double = Dispatcher(sys.argv[1], sys.argv[2])
+def arrays(n):
+    return {"x": OnDevice(np.arange(n, dtype=np.float32)), "y": OnDevice(np.zeros(n, np.float32))}
+def right(given):
+    found = (given["y"].array == 2 * given["x"].array).all()
+    given["y"].array[:] = 0
+    return bool(found)
+
+given, said = arrays(2000), []
+double(None, **given)
+said.append(right(given))
+thread = threading.Thread(target=double, kwargs=given)  # it has no context
+thread.start()
+thread.join()
+said.append(right(given))
+context = DriverContext()
+stream = Stream()
+graph = context.captured(stream, lambda: double(stream.handle, **given))
+said.append(right(given))  # nothing was launched
+for turn in range(2):
+    given["x"].array += 1
+    graph.replay()
+    said.append(right(given))
+print(json.dumps([said, *(double.chosen(**arrays(n)).match for n in (2000, 3000, 9000))]))
+"""
+
+
+def test_a_dispatcher_launches_and_is_captured(driver: Path, tmp_path: Path) -> None:
+    """In a process of its own: the table was made in this one, for the GPU that the driver shows there."""
+    file, made = tmp_path / "double.py", tmp_path / "double.json"
+    file.write_text(DOUBLED)
+    made.write_text(json.dumps(table(load_task(str(file)), {"small": {"num_warps": 8}})))
+    words = [sys.executable, "-c", DISPATCHED, str(file), str(made)]
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[True, True, False, True, True], "exact", "nearest", "shipped"]

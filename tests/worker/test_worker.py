@@ -14,6 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 
+from tilewright.launching import cuda  # noqa: E402
+from tilewright.launching.driver import ProgramLaunch  # noqa: E402
 from tilewright.race.protocol import Budget  # noqa: E402
 from tilewright.race.rules import Policy  # noqa: E402
 from tilewright.records import Configuration  # noqa: E402
@@ -32,10 +34,8 @@ from tilewright.worker.messages import (  # noqa: E402
     decode,
     encode,
 )
-from tilewright.worker.process import cuda  # noqa: E402
 from tilewright.worker.process import worker as worker_module  # noqa: E402
 from tilewright.worker.process.bound import BoundLaunch  # noqa: E402
-from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
 from tilewright.worker.process.examiner import Prepared  # noqa: E402
 from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 from tilewright.worker.process.worker import Worker, answer  # noqa: E402

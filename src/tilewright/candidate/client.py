@@ -375,6 +375,7 @@ def _space(lists: said.SpaceLists, baseline: Space) -> Space:
     gone = {*baseline.knobs} - knobs
     return Space(
         constants=lists.constants, hints=lists.hints, shipped=lists.shipped, include=lists.include, only=lists.only,
+        shipped_for=lists.shipped_for,
         where=[predicate.function for predicate in baseline.where if not gone & {*predicate.required}],
     )  # fmt: skip
 

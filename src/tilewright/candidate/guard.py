@@ -20,6 +20,8 @@ class FileGuard:
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._contents: dict[Path, bytes | None] = dict(_contents(files))
+        self.original = self._contents
+        """The contents when the guard was made, by path."""
 
     def changed(self) -> Path | None:
         """Returns the first file that was changed or removed since the last call; None if there is none.

@@ -35,6 +35,7 @@ class SpaceLists:
     shipped: Configuration
     include: tuple[Configuration, ...]
     only: tuple[Configuration, ...] | None
+    shipped_for: Mapping[str, Configuration]
 
 
 @dataclass(frozen=True)

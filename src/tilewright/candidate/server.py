@@ -180,7 +180,7 @@ class _Version:
 
 def _lists(space: Space) -> said.SpaceLists:
     hints = {name: tuple(values) for name, values in space.hints.items()}
-    return said.SpaceLists(dict(space.constants), hints, space.shipped, space.include, space.only)
+    return said.SpaceLists(dict(space.constants), hints, space.shipped, space.include, space.only, space.shipped_for)
 
 
 def _argument(value: Any) -> ArraySpec | said.ArrayList | said.OtherValue | int | float | bool | str | None:

@@ -40,8 +40,8 @@ def compare(
 
     with shared.progress(as_json):
         board = default_board(shared.one_architecture(arch, "compare"))
-        task = load_task(a)
-        tasks = task, (task if a == b else load_task(b))
+        task = load_task(a).on(board.arch)
+        tasks = task, (task if a == b else load_task(b).on(board.arch))
         keep_torch_out()  # only now, because B may import torch
         configs = _joined(config, config_a), _joined(config, config_b)
         before, after = comparing.versions((a, b), tasks, configs, workload)

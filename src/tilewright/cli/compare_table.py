@@ -28,7 +28,12 @@ def compared(result: VersionComparison, show_all: bool = False) -> RenderableTyp
         Text(f"on {result.board.arch} ({result.board.name}); code is compared, nothing is timed"),
     ]
     if result.identical:
-        return Group(*heading, Text("identical: the same Tile IR and the same machine code"))
+        what = (
+            "the same machine code"
+            if isinstance(result.tile_ir, Failed)
+            else "the same Tile IR and the same machine code"
+        )
+        return Group(*heading, Text(f"identical: {what}"))
     return Group(*heading, Text(), *_tile_ir(result, show_all), Text(), *_machine_code(result))
 
 
@@ -37,6 +42,9 @@ def compared(result: VersionComparison, show_all: bool = False) -> RenderableTyp
 
 def _tile_ir(result: VersionComparison, show_all: bool) -> Iterator[RenderableType]:
     tile_ir = result.tile_ir
+    if isinstance(tile_ir, Failed):
+        yield Text(f"Tile IR is not compared: {tile_ir.reason}", style="yellow")
+        return
     if tile_ir.identical:
         yield Text("Tile IR: identical")
         return

@@ -12,15 +12,12 @@ from rich.text import Text
 from tilewright.cli import terminal
 from tilewright.cli.shared import AsJson, print_json, write
 from tilewright.cli.terminal_table import Indented
-from tilewright.errors import StorageError, UnknownChoice
-
-PACKAGE = Path(__file__).parents[1]
-FOLDERS = (PACKAGE / "examples", PACKAGE.parents[1] / "examples")
-"""The folders of the examples: in an installed package, and in a checkout."""
+from tilewright.errors import UnknownChoice
+from tilewright.task.examples import examples_folder
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in _folder().glob("*.py"))
+    return sorted(path.stem for path in examples_folder().glob("*.py"))
 
 
 Name = Annotated[
@@ -36,7 +33,7 @@ def example(name: Name = None, as_json: AsJson = False) -> None:
 
     Example: `tilewright example rms_norm`
     """
-    about = {title: _about(_folder() / f"{title}.py") for title in names()}
+    about = {title: _about(examples_folder() / f"{title}.py") for title in names()}
     if name is None:
         if as_json:
             print_json([{"name": title, "about": text} for title, text in about.items()])
@@ -48,18 +45,25 @@ def example(name: Name = None, as_json: AsJson = False) -> None:
     if name not in about:
         raise UnknownChoice("example", name, about)
     written = Path(f"{name}.py")
-    write(written, (_folder() / written).read_text(encoding="utf-8"), mode="x")
+    for each in sorted((written, *_modules(written)), key=lambda file: not file.exists()):  # an error before any write
+        each.parent.mkdir(exist_ok=True)
+        write(each, (examples_folder() / each).read_text(encoding="utf-8"), mode="x")
     if as_json:
         print_json({"file": str(written)})
     else:
         terminal.note(f"wrote {written}; next: tilewright check {written}")
 
 
-def _folder() -> Path:
-    for folder in FOLDERS:
-        if folder.is_dir():
-            return folder
-    raise StorageError(f"the examples are not in {FOLDERS[0]}; reinstall Tilewright")
+def _modules(example: Path) -> list[Path]:
+    """Returns the files beside an example that it imports, and those that they import."""
+    found, waiting = list[Path](), [example]
+    while waiting:
+        tree = ast.parse((examples_folder() / waiting.pop()).read_text(encoding="utf-8"))
+        named = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        files = [Path(*name.split(".")).with_suffix(".py") for name in named]
+        new = [file for file in files if (examples_folder() / file).is_file() and file not in found]
+        found, waiting = [*found, *new], [*waiting, *new]
+    return found
 
 
 def _about(path: Path) -> str:

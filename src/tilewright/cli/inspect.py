@@ -59,12 +59,13 @@ def _count_lines(where: str, arch: str | None, config: list[str] | None, workloa
     from tilewright.inspect.work import count
 
     with shared.progress(as_json):
-        task = shared.loaded(where)
+        board = default_board(shared.one_architecture(arch, "--lines"))
+        task = shared.loaded(where).on(board.arch)
         chosen = task.space.chosen(config) or (task.space.shipped,)
         if len(chosen) > 1:
             raise RequestError(f"--config is given {len(chosen)} times; --lines takes one configuration")
         asked = task.selected(workload)[0]
-        work = count(task, asked, default_board(shared.one_architecture(arch, "--lines")), chosen[0])
+        work = count(task, asked, board, chosen[0])
     if as_json:
         shared.print_json(lines_table.to_json(work, asked))
     else:

@@ -36,7 +36,7 @@ depends on typer's version."""
 
 COMMANDS = (
     "inspect", "compare", "check", "tune", "optimize", "report", "run", "capture", "profile", "captured", "tuned",
-    "agent", "route", "specialists", "casebook", "lint", "transfer", "mcp", "doctor", "new", "example",
+    "agent", "route", "specialists", "casebook", "lint", "transfer", "mcp", "doctor", "new", "example", "clean",
 )  # fmt: skip
 """All commands, in the order of ``--help``. The module and the function of a command have the command's name."""
 GROUPS = {"captured": "capture", "tuned": "tuned"}
@@ -76,13 +76,18 @@ def _tilewright(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    terminal.replace_what_stdout_lacks()
+    with terminal.printable_output():
+        return _ended(arguments)
+
+
+def _ended(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     as_json = _wants_json(words)
 
     def failed(text: str, code: int) -> int:
         return exit_codes.error(text, code, as_json)
 
-    terminal.replace_what_stdout_lacks()
     received: list[int] = []
     try:
         with interruptible(received):

@@ -12,7 +12,7 @@ import typer
 
 from tilewright.cli import shared, terminal
 from tilewright.cli.completion import one_of
-from tilewright.errors import TaskError
+from tilewright.errors import RequestError, TaskError
 
 if TYPE_CHECKING:
     from tilewright.progress import Progress
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
 """The defaults of `optimize.options`, repeated here so that `--help` does not import that module."""
+ANSWER_SECONDS, PROPOSALS, FAILURES = 300.0, 10, 3
+"""The defaults of `optimize.proposing.asked`."""
 
 PolicyName = Annotated[
     Literal["default", "base"],
@@ -27,7 +29,8 @@ PolicyName = Annotated[
         "--policy",
         "default",
         "base",
-        help="base stops earlier: after a gain under 2 %, or two iterations without a gain.",
+        help="base tries the playbook strictly by its priority list, and stops earlier: after a gain under 2 %, or "
+        "two iterations without a gain.",
     ),
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="The most changes that are tried.")]
@@ -39,6 +42,13 @@ Patience = Annotated[int, typer.Option(min=1, help="Stop after this many iterati
 Lossy = Annotated[
     bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
 ]
+Test = Annotated[
+    str, typer.Option("--test", metavar="COMMAND", help="Keep only what passes these tests of yours: 'pytest tests'.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be tried, with the reasons, and end.")]
+SlowerElsewhere = Annotated[
+    bool, typer.Option("--allow-slower-elsewhere", help="Keep what is predicted slower on other architectures.")
+]
 Changes = Annotated[
     list[Path] | None,
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first. May be repeated."),
@@ -47,6 +57,17 @@ _ENTRIES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob
 """The names of the playbook's entries, read from file names: importing the playbook takes too long for `--help`."""
 _ONLY = f"Only this entry of the playbook. May be repeated. Entries: {_ENTRIES}."
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="ENTRY", help=_ONLY)]
+_PROPOSE = (
+    "A command, or model:PROVIDER:NAME, that is asked for changes after the playbook was tried. It gets JSON on stdin, "
+    "and prints a patch in JSON."
+)
+Propose = Annotated[str | None, typer.Option("--propose", metavar="COMMAND", help=_PROPOSE)]
+ProposeOnly = Annotated[bool, typer.Option("--propose-only", help="Leave the playbook out; only ask the proposer.")]
+ProposeSeconds = Annotated[float, typer.Option(min=0.1, help="Time limit of one answer of the proposer.")]
+ProposeAttempts = Annotated[int, typer.Option(min=1, help="The most proposals; --iterations does not count them.")]
+ProposeFailures = Annotated[
+    int, typer.Option(min=1, help="Stop asking after this many unusable answers in a row: none, no patch, refused.")
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the races.  [default: drawn]")]
 
 
@@ -54,7 +75,11 @@ def optimize(
     where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None, policy: PolicyName = "default",
     iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
     stop_after: StopAfter = None,
-    patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False, change: Changes = None, only: Only = None,
+    patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False,
+    allow_slower_elsewhere: SlowerElsewhere = False, test: Test = "", dry_run: DryRun = False,
+    change: Changes = None, only: Only = None,
+    propose: Propose = None, propose_only: ProposeOnly = False, propose_seconds: ProposeSeconds = ANSWER_SECONDS,
+    propose_attempts: ProposeAttempts = PROPOSALS, propose_failures: ProposeFailures = FAILURES,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
     launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
     as_json: shared.AsJson = False,
@@ -67,6 +92,7 @@ def optimize(
     """
     session = shared.early_session()
 
+    from tilewright.cli import optimize_plan
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
@@ -74,27 +100,39 @@ def optimize(
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
+    from tilewright.optimize.planned import planned
+    from tilewright.optimize.proposing import asked
     from tilewright.race.rules import Policy
 
+    if propose_only and propose is None:
+        raise RequestError("--propose-only needs --propose COMMAND")
     with (
         Ledger() as ledger, shared.resumable(ledger, fresh), session or nullcontext(), shared.progress(as_json) as bars,
     ):  # fmt: skip
         options = Options(
             policy=policy, iterations=iterations, minutes=minutes,
             stop_after=math.inf if stop_after is None else stop_after, patience=patience, lossy=allow_lossy,
+            slower_elsewhere=allow_slower_elsewhere, test=test,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
+            propose=None if propose is None else asked.Propose(
+                propose, propose_seconds, propose_attempts, propose_failures, propose_only
+            ),
         )  # fmt: skip
-        task = shared.loaded(where)
         board = target_of(arch, detect()).board
+        task = shared.loaded(where).on(board.arch)
         try:
             refuse_broken_task(task, board, task.selected(workload), [task.space.shipped])
         except TaskError as error:
             raise _with_patch(error, task, ledger.path.parent) from None
-        result = optimized_by(
-            task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
-            seed=seed, ledger=ledger, fresh=fresh, session=session,
-            progress=bars if as_json else _with_iterations(bars),
-        )  # fmt: skip
+        plan = planned(task, arch=arch, workloads=workload, options=options, ledger=ledger) if dry_run else None
+        if plan is None:
+            result = optimized_by(
+                task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
+                seed=seed, ledger=ledger, fresh=fresh, session=session,
+                progress=bars if as_json else _with_iterations(bars),
+            )  # fmt: skip
+    if plan is not None:
+        return optimize_plan.show(plan, as_json, show_all)
     if as_json:
         shared.print_json(optimized.to_json(result))
     else:

@@ -69,6 +69,9 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
         yield f"no change was kept{how}"
     if lossy := [iteration.optimization for iteration in result.kept if iteration.risk == "lossy"]:
         yield f"lossy, as allowed: {'; '.join(lossy)}"
+    if tampering := [iteration for iteration in result.iterations if iteration.tampering]:
+        attempts = f"{len(tampering)} proposal{'s' if len(tampering) != 1 else ''}"
+        yield f"refused as tampering: {attempts}, the first: {tampering[0].tampering}"
     for each in record.final[:MOST_LIMITS]:
         if each.bound is not None:
             yield f"speed of light of {each.workload}: {each.bound.limit}"

@@ -12,17 +12,27 @@ from typing import Any, get_args
 from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
+from tilewright.cli import terminal
+
 
 class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _take_plain_values(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with terminal.own_output():  # rich styles the help
+            super().format_help(ctx, formatter)
+
 
 class Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _take_plain_values(self.get_params(ctx))
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with terminal.own_output():  # rich styles the help
+            super().format_help(ctx, formatter)
 
 
 def _take_plain_values(parameters: Iterable[Any]) -> None:

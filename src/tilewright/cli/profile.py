@@ -24,7 +24,7 @@ TRACE = re.compile(r".*\.(json|gz|nsys-rep|ncu-rep|sqlite|pt\.trace)$")
 PROGRAM_STEPS = "10:15"
 
 What = Annotated[
-    list[str], typer.Argument(metavar="TRACE… | -- PROGRAM [ARGS]…", help="Traces, or the program to trace.")
+    list[str] | None, typer.Argument(metavar="TRACE… | -- PROGRAM [ARGS]…", help="Traces, or the program to trace.")
 ]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the HTML page to this file.")]
 Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the profiling report.")]
@@ -43,13 +43,18 @@ Seconds = Annotated[
 Counters = Annotated[
     bool, typer.Option("--counters", help="Then run the program again under Nsight Compute, for its hot kernels.")
 ]
+Collectives = Annotated[
+    bool,
+    typer.Option("--collectives", help="Communication: in traces of ranks, or without TRACE measured on this host."),
+]
+Cpu = Annotated[bool, typer.Option("--cpu", help="With --collectives: between two processes of the CPU (gloo).")]
 
 
 def profile(
-    what: What, html: Html = None, markdown: Text = None, analysis: Analysis = None, for_agent: ForAgent = None,
+    what: What = None, html: Html = None, markdown: Text = None, analysis: Analysis = None, for_agent: ForAgent = None,
     out: Folder = None,
-    steps: Steps = None, seconds: Seconds = 60.0, counters: Counters = False, show_all: All = False,
-    as_json: AsJson = False,
+    steps: Steps = None, seconds: Seconds = 60.0, counters: Counters = False,
+    collectives: Collectives = False, cpu: Cpu = False, show_all: All = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Shows where the time goes: compute, exposed communication and copies, idle time and its cause, hot kernels.
 
@@ -61,6 +66,11 @@ def profile(
     from tilewright.profile.profile import profile as profiled
     from tilewright.runtime.started import recorded, trace_folder
 
+    if collectives or cpu:
+        _collectives(what or [], cpu, _range(steps) if steps else None, seconds, as_json)
+        return
+    if not what:
+        raise RequestError("name a trace, or a program: tilewright profile -- python train.py")
     if _is_trace(what[0]):
         with progress(as_json) as shown:
             found, code = profiled(*_traces(what), steps=_range(steps) if steps else None, progress=shown), 0
@@ -80,6 +90,15 @@ def profile(
     _show(found, show_all, as_json, quiet=any((html, markdown, analysis, for_agent)))
     if code:
         raise typer.Exit(code)
+
+
+def _collectives(what: list[str], cpu: bool, steps: tuple[int, int] | None, seconds: float, as_json: bool) -> None:
+    """Shows the communication in the named traces; without a trace, measures that of this host."""
+    from tilewright.cli.collectives import of_this_host, of_traces
+
+    if what and (cpu or not all(map(_is_trace, what))):
+        raise RequestError("--collectives takes traces of ranks, or nothing to measure this host (--cpu: its CPU)")
+    of_traces(_traces(what), steps, as_json) if what else of_this_host(cpu, seconds or 60.0, as_json)
 
 
 def _located(found: Profile, command: list[str]) -> Profile:

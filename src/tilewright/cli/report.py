@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,6 +75,10 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
     if as_json:
         print_json(runs)
         return
+    if not runs:
+        terminal.note(
+            f"no runs in {ledger.path}; `tilewright tune FILE` makes one, and --home DIR names another folder"
+        )
     for run in runs:
         where = run.gpu or ("this CPU" if run.measured else f"{run.arch}, predicted")
         end = run.stop_reason or ("finished" if run.finished else "not finished")
@@ -108,7 +113,8 @@ def _write(path: Path, text: str, *, make: bool = False) -> None:
     from tilewright.ledger.file import make_private
 
     if path == Path("-"):
-        sys.stdout.write(text)
+        with nullcontext() if sys.stdout.isatty() else terminal.own_output():  # a pipe gets the patch as it is
+            sys.stdout.write(text)
         return
     try:
         if make:

@@ -14,7 +14,7 @@ import typer
 from tilewright.cli import completion, parameters, terminal
 from tilewright.cli.exit_codes import INTERRUPTED
 from tilewright.cli.interruption import Interrupted
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from tilewright.executors.local import Local
@@ -210,7 +210,12 @@ def resumable(ledger: TuneLedger | Ledger | AgentLedger | Literal[False], fresh:
 def _kept(ledger: TuneLedger | Ledger | AgentLedger | Literal[False], fresh: bool) -> str:
     if not ledger:
         return "nothing is stored (--no-store)"
-    finished, complete = ledger.stored()
+    if ledger.present and not ledger.is_there():
+        return f"nothing is stored: {ledger.path} was removed during the run"
+    try:
+        finished, complete = ledger.stored()
+    except StorageError as error:
+        return f"what is stored cannot be read: {error}"
     if complete:
         return f"the run is complete and stored, see it with tilewright report {ledger.present}"
     if not finished:

@@ -7,10 +7,11 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
+from tilewright.printable import printable
 from tilewright.progress import BEST, Progress, silent
 
 if TYPE_CHECKING:
@@ -45,18 +46,69 @@ def _replacement(error: UnicodeError) -> tuple[str, int]:
     return "".join(REPLACEMENTS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
+class _Printable:
+    """A stream that shows control characters as escapes (`printable`), and is ``stream`` in all else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def printable_output() -> Iterator[None]:
+    """Inside the block, no escape sequence of a store, a ledger, a source or a file name reaches the terminal."""
+    before = sys.stdout, sys.stderr
+    wrapped: Any = tuple(each if isinstance(each, _Printable) else _Printable(each) for each in before)
+    sys.stdout, sys.stderr = wrapped
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def own_output() -> Iterator[None]:
+    """Inside the block, output is not changed: for text that styles itself, and for data that is no text to read."""
+    before = sys.stdout
+    sys.stdout = _as_it_is(before)
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+def _as_it_is(stream: TextIO) -> TextIO:
+    inner: Any = stream
+    while isinstance(inner, _Printable):
+        inner = inner.stream
+    out: TextIO = inner
+    return out
+
+
 def stdout() -> Console:
     """Returns a console for stdout, as wide as the terminal or ``$COLUMNS``."""
-    from rich.console import Console  # not loaded for JSON
-
-    width = shutil.get_terminal_size((WIDTH_OF_FILES, 24)).columns
-    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+    return _console(sys.stdout, shutil.get_terminal_size((WIDTH_OF_FILES, 24)).columns)
 
 
 def stderr() -> Console:
-    from rich.console import Console
+    return _console(sys.stderr)
 
-    return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+
+def _console(stream: TextIO, width: int | None = None) -> Console:
+    """Returns a console that styles text, and shows the control characters of the text itself as escapes."""
+    from tilewright.cli.console import PrintableConsole  # rich is not loaded for JSON
+
+    return PrintableConsole(file=_as_it_is(stream), width=width, markup=False, highlight=False, emoji=False)
 
 
 def note(text: str) -> None:

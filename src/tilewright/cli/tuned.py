@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -14,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import config_files, terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, group, print_json, progress, write
+from tilewright.cli.shared import All, AsJson, group, print_json, progress
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -33,6 +30,8 @@ app = group(
 
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
+REPLACE = "fix: another folder; --replace writes a new file"
+FILES_SHOWN = 5
 SECONDS = 2.0
 """The default of `verifying`, repeated here so that `--help` does not import that module."""
 OF_KERNEL = "Only this kernel; MODULE.NAME if two modules have a kernel of that name."
@@ -126,11 +125,12 @@ def export(
         if into is not None and not any(winner.config is not None for winner in winners):
             terminal.note(f"{name} is left out: its configurations have no named fields")
             continue
-        content, kept = exporting.config_file_of(winners), {}
+        content = exporting.config_file_of(winners)
+        kept: dict[str, int] = {}
         if into is not None:
-            path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
-            if not replace and os.path.exists(path):
-                content, kept = _merged(content, path)
+            path = config_files.path_of(into, name, ".py" if python else ".json")
+            if not replace:
+                content, kept = config_files.merged_into(path, content, REPLACE)
             files.append((name, path, content, kept))
         if (sources := exporting.sources_in(content)) > 1:
             terminal.note(
@@ -141,46 +141,13 @@ def export(
         print(as_text(content), end="")
         return
     for _, path, content, _ in files:
-        _write_whole(path, as_text(content))
+        config_files.write_whole(path, as_text(content))
     done: list[dict[str, Json]] = [
         {"kernel": name, "rows": len(content["rows"]), "kept": dict(kept), "file": str(path)}
         for name, path, content, kept in files
     ]
-    _print(done, as_json, [_exported(name, path, len(content["rows"]), kept) for name, path, content, kept in files])
-
-
-def _merged(new: ConfigData, path: Path) -> tuple[ConfigData, dict[str, int]]:
-    """Returns the file to write at ``path``, and how many rows only the file there has, for each GPU."""
-    from tilewright.runtime.store.config_file import load
-    from tilewright.runtime.store.merging import merged
-
-    try:
-        done = merged(new, load(path))
-    except RequestError as error:
-        if "--replace" in str(error):
-            raise
-        raise RequestError(f"{error}; its rows cannot be kept; --replace writes a new file") from None
-    return done.file, done.kept
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Writes a file so that its earlier content stays if that fails. Raises RequestError."""
-    if path.is_symlink():
-        path = path.resolve()  # a link stays a link
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        write(beside, text, parents=True)
-        os.replace(beside, path)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink()
-
-
-def _exported(name: str, path: Path, rows: int, kept: Mapping[str, int]) -> str:
-    of_boards = ", ".join(f"{count} of {board}" for board, count in sorted(kept.items()))
-    return f"{path}: {rows} rows of {name}" + (f"; only in the file, and kept: {of_boards}" if kept else "")
+    lines = [config_files.written(path, len(content["rows"]), name, kept) for name, path, content, kept in files]
+    _print(done, as_json, lines)
 
 
 @app.command("import")
@@ -246,6 +213,7 @@ def verify(
         winners = (_with_key(winners, key),)
     if not winners:
         raise RequestError(f"nothing is stored in {store.path}; run the program first")
+    _say_what_runs(winners)
     with progress(as_json) as on_progress:
         here, device = this_machine()
         verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=on_progress))
@@ -286,6 +254,8 @@ def prune(
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
     if key is not None:
         entries = [_with_key(entries, key)]
+    if missing_source:
+        _say_what_runs(entry for entry in entries if not isinstance(entry, Unreadable))
     with progress(as_json):
         chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in narrowing)]
     if not dry_run:
@@ -348,6 +318,16 @@ def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
     for entry in unreadable:
         terminal.note(entry.problem)
     return store, kernels, unreadable
+
+
+def _say_what_runs(winners: Iterable[Winner]) -> None:
+    """Prints which files of the user are about to be executed."""
+    from tilewright.runtime.store.unchanged import executed_files
+
+    files = [str(file) for file in executed_files(winners)]
+    if files:
+        more = f", and {len(files) - FILES_SHOWN} more" if len(files) > FILES_SHOWN else ""
+        terminal.note(f"executes the file of each unchanged kernel: {', '.join(files[:FILES_SHOWN])}{more}")
 
 
 def _with_key(winners: Sequence[Entry], key: str) -> Entry:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeAlias
 
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.skipped import CompileLimit
@@ -25,6 +26,7 @@ from tilewright.machine_code.cubin import read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Value, Workload
 from tilewright.space.union import implementation_of
 from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec
 
 BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
@@ -32,7 +34,7 @@ _TILE = re.compile("tile|block", re.IGNORECASE)
 WARP_HINTS, WARPS = ("num_worker_warps", "num_warps"), 4
 """The hints that set the number of a kernel's warps, and the number of warps to assume if the compiler chooses."""
 
-
+Arrays: TypeAlias = Mapping[str, ArraySpec]
 TRIED = 500
 """How many configurations of a space are tried to find out whether the task itself is wrong."""
 
@@ -59,10 +61,13 @@ class Compiled:
     code: MachineCode | Failed
 
 
-def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]]:
-    """Returns the launch of a unit, with array specifications as arguments, and its compiler hints."""
+def launch_of(task: Task, unit: Unit, arrays: Arrays | None = None) -> tuple[Launch, dict[str, Value]]:
+    """Returns the launch of a unit, with array specifications as arguments, and its compiler hints.
+
+    arrays: the specifications by name. The default is row-major and aligned arrays.
+    """
     dims = unit.workload.dims
-    launch = task.launched(unit.configuration, dims, task.arrays(dims), unit.board)
+    launch = task.launched(unit.configuration, dims, task.arrays(dims) if arrays is None else arrays, unit.board)
     return launch, hints_of(task, unit.configuration)
 
 
@@ -228,9 +233,12 @@ def _longest_first(units: Sequence[Unit]) -> list[int]:
     return sorted(range(len(units)), key=order.__getitem__)
 
 
-def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:
-    """Runs the launch function and the front end of one unit. Returns Failed if one of them fails."""
-    launched = _launched(task, unit)
+def lower(task: Task, unit: Unit, arrays: Arrays | None = None) -> tuple[Language, Lowered, Launch] | Failed:
+    """Runs the launch function and the front end of one unit. Returns Failed if one of them fails.
+
+    arrays: as in `launch_of`.
+    """
+    launched = _launched(task, unit, arrays)
     if isinstance(launched, Failed):
         return launched
     launch, hints = launched
@@ -241,9 +249,9 @@ def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:
     return lowered if isinstance(lowered, Failed) else (language, lowered, launch)
 
 
-def _launched(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]] | Failed:
+def _launched(task: Task, unit: Unit, arrays: Arrays | None = None) -> tuple[Launch, dict[str, Value]] | Failed:
     try:
-        return launch_of(task, unit)
+        return launch_of(task, unit, arrays)
     except TilewrightError:
         raise
     except Exception as error:  # raised by the task's own code for this configuration

@@ -59,7 +59,8 @@ _optional = partial(Probe, required=False)
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
     """Runs all probes. A probe runs before the probes that depend on it."""
-    from tilewright.languages.triton.versions import needs  # loads the compilers' front ends, which takes 0.1 s
+    from tilewright.languages.cutedsl import versions as cutedsl  # loads the compilers' front ends, which takes 0.1 s
+    from tilewright.languages.triton import versions as triton
 
     gpu = find_gpu()
 
@@ -73,7 +74,8 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
         ("GPU", lambda: gpu_found(gpu, environ)), on_gpu("driver", lambda gpu: driver(gpu, driver_version())),
         on_gpu("cuda-bindings", cuda_bindings), on_gpu("torch", torch),
-        ("Triton", lambda: _optional("Triton", *needs())), on_gpu("NVML", nvml),
+        ("Triton", lambda: _optional("Triton", *triton.needs())),
+        ("CuTe DSL", lambda: _optional("CuTe DSL", *cutedsl.needs())), on_gpu("NVML", nvml),
         on_gpu("compute-sanitizer", compute_sanitizer), ("isolation", isolation),
     )  # fmt: skip
     probes = []

@@ -14,7 +14,7 @@ from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
 from tilewright.hardware.gpu import Gpu
 from tilewright.records import Machine
 
-VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "triton", "torch", "numpy")
+VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "triton", "nvidia-cutlass-dsl", "torch", "numpy")
 """The packages whose versions are recorded with a result."""
 
 

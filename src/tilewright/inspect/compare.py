@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilewright.compile.compile import BUDGET_SECONDS, Unit, compile_all
+from tilewright.compile.compile import BUDGET_SECONDS, Unit, compile_all, launch_of
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.ledger.codec import Encodable
@@ -44,6 +44,7 @@ class Side:
 class VersionComparison:
     """The differences between two versions.
 
+    tile_ir: `Failed` if a version has no Tile IR, such as a kernel in CuTe DSL.
     code_before, code_after: the facts about each version's machine code, or `Failed` if it does not compile.
     grids: the grids of both launches, which are not part of the code.
     """
@@ -51,7 +52,7 @@ class VersionComparison:
     before: Side
     after: Side
     board: Board
-    tile_ir: Comparison
+    tile_ir: Comparison | Failed
     code_before: MachineCode | Failed
     code_after: MachineCode | Failed
     grids: tuple[tuple[int, ...], tuple[int, ...]]
@@ -64,11 +65,10 @@ class VersionComparison:
 
     @property
     def identical(self) -> bool:
-        return self.tile_ir.identical and self.same_code is True
+        return (isinstance(self.tile_ir, Failed) or self.tile_ir.identical) and self.same_code is True
 
     def to_json(self) -> dict[str, Encodable]:
         """Returns the value that `compare --json` prints. Scripts rely on these names."""
-        chains = [{**asdict(chain), "text": str(chain)} for chain in self.tile_ir.chains]
         sides = {}
         for side, code in (("before", self.code_before), ("after", self.code_after)):
             sides[side] = {"failed": asdict(code)} if isinstance(code, Failed) else _facts(code)
@@ -76,7 +76,7 @@ class VersionComparison:
             "arch": self.board.arch, "board": self.board.name, "identical": self.identical,
             "before": self.before.to_json() | {"grid": list(self.grids[0])},
             "after": self.after.to_json() | {"grid": list(self.grids[1])},
-            "tile_ir": {**asdict(self.tile_ir), "chains": chains},
+            "tile_ir": {"failed": asdict(self.tile_ir)} if isinstance(self.tile_ir, Failed) else _changes(self.tile_ir),
             "machine_code": {"identical": self.same_code, **sides},
         }  # fmt: skip
 
@@ -104,15 +104,25 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
     """Compiles two versions for one GPU model and compares them.
 
     seconds: limit of wall time for a compilation. If a compilation fails or takes longer, only the Tile IR is compared.
-    Raises RequestError, with the reason, for a version that gives no Tile IR.
+        If a version that compiles has no Tile IR, only the machine code is compared.
+    Raises RequestError, with the reason, for a version that gives neither.
     """
-    tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(side.workload, side.configuration, board) for side in (before, after)]
+    tile_ir: Comparison | Failed
+    try:
+        tile_ir, grids = compare_tile_ir(before, after, board)
+    except ToolFailed as error:
+        tile_ir, grids = Failed("tool", str(error).rpartition(": tool: ")[2]), None
     codes: list[MachineCode | Failed]
     try:
         codes = [each.code for each in compile_all([before.task, after.task], units, seconds=seconds)]
     except ToolFailed as error:
         codes = [Failed("tool", str(error))] * 2
+    if grids is None:
+        if isinstance(tile_ir, Failed) and any(isinstance(code, Failed) for code in codes):
+            raise ToolFailed(tile_ir.reason)
+        a, b = (launch_of(side.task, unit)[0].grid for side, unit in zip((before, after), units, strict=True))
+        grids = a, b
     return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)
 
 
@@ -147,6 +157,10 @@ def _readable(runnable: Runnable) -> comparing.Version:
     except (OSError, UnicodeDecodeError):
         source = ""
     return comparing.Version(entry, source, tensors, runnable.module.globals)
+
+
+def _changes(tile_ir: Comparison) -> dict[str, Encodable]:
+    return {**asdict(tile_ir), "chains": [{**asdict(chain), "text": str(chain)} for chain in tile_ir.chains]}
 
 
 def _facts(code: MachineCode) -> dict[str, Encodable]:

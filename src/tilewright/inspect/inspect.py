@@ -98,7 +98,7 @@ def inspect(
     units = [
         Unit(chosen, configuration, board)
         for board in boards
-        for configuration in (only or task.space.configurations(board.sm, chosen.dims))
+        for configuration in (only or task.space.on(board.arch).configurations(board.sm, chosen.dims))
     ]
     finished = itertools.count(1)
 

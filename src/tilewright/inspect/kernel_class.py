@@ -7,6 +7,7 @@ no effect in Tile IR, so ``num_worker_warps`` is used instead.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,11 +54,10 @@ CLASSES = {
 def class_of(task: Task, workload: Workload, board: Board) -> KernelClass | None:
     """Returns the class of the shipped configuration's kernel. Returns None if the kernel cannot be translated to Tile
     IR."""
-    arrays = task.arrays(workload.dims)
-    runnable = Launcher(task, board).runnable(task.space.shipped, workload.dims, arrays)
-    if isinstance(runnable, Failed):
+    operations = entry_operations(task, workload, board)
+    if operations is None:
         return None
-    names = {op.name for op in runnable.module.entry().walk()}
+    arrays, names = task.arrays(workload.dims), operations.keys()
     if names & PRODUCTS:
         return CLASSES["dot"]
     if not names & REDUCTIONS:
@@ -65,6 +65,14 @@ def class_of(task: Task, workload: Workload, board: Board) -> KernelClass | None
     elements = {name: array.nbytes for name, array in arrays.items()}
     largest = max(elements[name] for name in task.inputs)
     return CLASSES["norm" if 2 * max(elements[name] for name in task.outputs) >= largest else "reduction"]
+
+
+def entry_operations(task: Task, workload: Workload, board: Board) -> Counter[str] | None:
+    """Counts the operations in the Tile IR of the shipped configuration, by name; None if there is no Tile IR."""
+    runnable = Launcher(task, board).runnable(task.space.shipped, workload.dims, task.arrays(workload.dims))
+    if isinstance(runnable, Failed):
+        return None
+    return Counter(op.name for op in runnable.module.entry().walk())
 
 
 def classification(language: str, task: Task, workload: Workload, board: Board) -> dict[str, Value]:

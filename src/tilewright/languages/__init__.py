@@ -34,7 +34,7 @@ def language_of(kernel: Any) -> Language:
         if language.recognises(kernel):
             return language
     known = ", ".join(language.name for language in languages())
-    fix = "; fix: decorate it with @ct.kernel or @triton.jit" if isinstance(kernel, FunctionType) else ""
+    fix = "; fix: decorate it with @ct.kernel, @triton.jit or @cute.jit" if isinstance(kernel, FunctionType) else ""
     raise TaskError(f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}{fix}")
 
 

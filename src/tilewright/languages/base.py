@@ -105,6 +105,8 @@ class Language(ABC):
     hints: tuple[Hint, ...] = ()
     """The compiler hints that a space may list for kernels of this language."""
 
+    on_gpu_only = False
+    """Whether kernels can run on a GPU only, so that nothing checks them on a machine without one."""
     launched_by_driver = False
     """Whether the worker launches the cubin through the CUDA driver. If not, it launches with `runner`."""
 
@@ -199,6 +201,11 @@ class Language(ABC):
 
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process have them. Default: does nothing."""
+
+    def toolkit(self) -> str:
+        """Returns the versions of the language and its compilers, which change the speed of a configuration, such as
+        ``triton 3.9.0``. Default: ""."""
+        return ""
 
     def caution(self) -> str | None:
         """Returns a warning about this language on this machine in one line, or None. Default: None."""

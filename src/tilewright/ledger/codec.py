@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -57,7 +57,10 @@ def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Dec
     kind: a record, or a type hint such as ``dict[str, float]``.
     defaults: whether missing fields get their defaults, as for older data.
     """
-    return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
+    try:
+        return cast(Decoded, _quick(cast("Hashable", kind), defaults)(data))
+    except ValueError:
+        return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))  # finds the field for the error
 
 
 def _write(value: Encodable, where: str) -> Json:
@@ -84,6 +87,55 @@ def _write_mapping(value: Mapping[str, Encodable], where: str) -> dict[str, Json
     if list(value) == [_FLOAT]:
         raise ValueError(f"{where}: the key '{_FLOAT}' is reserved for infinity and NaN")
     return {key: _write(item, f"{where}.{key}") for key, item in value.items()}
+
+
+@cache
+def _quick(hint: Any, defaults: bool) -> Callable[[Any], Any]:
+    """Returns a function that reads JSON as `_Reader` does, four times as fast, and whose errors name no field."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or hint == Json:
+        return _quick_json
+    if hint in _SCALARS:
+        return lambda data: data if type(data) is hint else _scalar(hint, data, "")
+    if is_dataclass(hint) and hint is not Configuration:
+        return _quick_record(cast(type, hint), defaults)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        item = _quick(arguments[0], defaults)
+        return lambda data: tuple(map(item, _shaped(list, data, "")))
+    if origin in (Mapping, dict):
+        value = _quick(arguments[1], defaults)
+        return lambda data: {key: value(each) for key, each in _shaped(dict, data, "").items()}
+    if origin in (Union, UnionType) and sum(member is not NoneType for member in arguments) == 1:
+        member = _quick(next(member for member in arguments if member is not NoneType), defaults)
+        optional = NoneType in arguments
+        return lambda data: None if data is None and optional else member(data)
+    if origin in (Union, UnionType) and set(arguments) == {*_SCALARS}:  # the value of a knob
+        return lambda data: _value(data, "")
+    return lambda data: _Reader(defaults).read(hint, data, "")
+
+
+def _quick_record(kind: Callable[..., Dataclass], defaults: bool) -> Callable[[Any], Any]:
+    known: dict[str, Callable[[Any], Any]] = {}  # filled later, because a record may have fields of its own type
+    required = [name for name, (_, optional) in _fields(kind).items() if not (optional and defaults)]
+
+    def read(data: Any) -> Dataclass:
+        if not known:
+            known.update({name: _quick(hint, defaults) for name, (hint, _) in _fields(kind).items()})
+        if not isinstance(data, dict) or not known.keys() >= data.keys() or not all(name in data for name in required):
+            raise ValueError
+        return kind(**{name: known[name](value) for name, value in data.items()})
+
+    return read
+
+
+def _quick_json(data: Any) -> Any:
+    if isinstance(data, dict):
+        if list(data) == [_FLOAT]:
+            return _scalar(float, data, "")
+        return {key: _quick_json(item) if isinstance(item, (dict, list)) else item for key, item in data.items()}
+    if isinstance(data, list):
+        return [_quick_json(item) if isinstance(item, (dict, list)) else item for item in data]
+    return data
 
 
 @dataclass(frozen=True)

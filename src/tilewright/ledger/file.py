@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from tilewright.errors import StorageError
+from tilewright.errors import StorageError, in_one_line
 from tilewright.ledger.codec import Encodable, from_json, to_json
 from tilewright.records import Json, Value
 
@@ -71,6 +71,12 @@ _FIXES = (
 )
 
 
+DAMAGED = (
+    ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, ZeroDivisionError,
+)  # fmt: skip
+"""What decoding or showing a row raises if its value is not what Tilewright wrote."""
+
+
 class Unusable(Exception):
     """This Tilewright cannot use the database. The message gives the reason and the fix."""
 
@@ -82,13 +88,27 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
         yield
     except Unusable as error:
         raise StorageError(f"{path} {error}") from error.__cause__
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         problem = "it is a folder" if isinstance(error, sqlite3.Error) and os.path.isdir(path) else str(error)
+        if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes a damaged schema
+            problem = "its schema is malformed"
         fix = next((fix for word, fix in _FIXES if word in problem), "set {variable} to a directory that you can write")
         if variable.startswith("--"):
             fix = re.sub(r"set \{variable\} to .*", OTHER_FILE, fix)
         fix = fix.format(variable=variable, seconds=busy_seconds)
         raise StorageError(f"cannot use {path}: {problem}; fix: {fix}") from error
+
+
+@contextmanager
+def undamaged(what: str) -> Iterator[None]:
+    """Turns the errors of `DAMAGED` inside the block into `Unusable`. ``what``: what the block reads or shows."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise Unusable(
+            f"holds {what} that cannot be read ({in_one_line(error)}): the file was damaged, or changed by another "
+            "program; fix: restore a copy of it, or move it away"
+        ) from error
 
 
 @contextmanager
@@ -107,8 +127,9 @@ def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFE
 def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
     """Opens the file, and creates the tables in an empty one. Refuses a file of another program."""
     connection = sqlite3.connect(path, timeout=schema.busy_seconds, isolation_level=None)
+    connection.text_factory = _text
     try:
-        connection.row_factory = sqlite3.Row
+        connection.row_factory = _row
         connection.execute("PRAGMA foreign_keys = ON")
         if _is_empty(connection):
             if schema.journal == "WAL":
@@ -124,6 +145,30 @@ def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _row(cursor: sqlite3.Cursor, values: tuple[Value | bytes, ...]) -> sqlite3.Row:
+    """Returns a row. No column is of bytes, so bytes come from another program, and are read as text."""
+    if bytes in map(type, values):
+        values = tuple(_text(each) if isinstance(each, bytes) else each for each in values)
+    return sqlite3.Row(cursor, values)
+
+
+def _text(raw: bytes) -> str:
+    """Decodes text of a row. Without this, one row that is not UTF-8 makes all rows unreadable."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def fetch_all(connection: sqlite3.Connection, query: str) -> list[sqlite3.Row]:
+    """Returns all rows of a query. SQLite decodes text four times as fast as `_text`, so it tries first."""
+    try:
+        connection.text_factory = str
+        return connection.execute(query).fetchall()
+    except sqlite3.OperationalError:  # text that is not UTF-8
+        connection.text_factory = _text
+        return connection.execute(query).fetchall()
+    finally:
+        connection.text_factory = _text
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -148,7 +193,8 @@ def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     if schema.table not in tables:
         problem = next((text for table, text in schema.earlier.items() if table in tables), None)
         raise Unusable(problem or f"is a database of another program; fix: {schema.elsewhere}")
-    version = _version(connection, schema)
+    with undamaged("a version"):
+        version = _version(connection, schema)
     if version in schema.migrations:
         with transaction(connection, "IMMEDIATE"):
             while (version := _version(connection, schema)) in schema.migrations:  # checked again under the lock
@@ -192,6 +238,10 @@ class DatabaseFile:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def is_there(self) -> bool:
+        """Returns whether the file is in its place. If its folder was removed, SQLite may still write to it."""
+        return os.path.exists(self.path)
+
     def close(self) -> None:
         """Closes the file. The next call opens it again."""
         connection, self._connection = self._connection, None
@@ -212,7 +262,7 @@ class DatabaseFile:
         with self._storage():
             exists = self._connection is not None or self._exists()
             opened = nullcontext(self._opened()) if exists else closing(connect(":memory:", self._schema))
-            with opened as connection, transaction(connection, "DEFERRED"):
+            with opened as connection, transaction(connection, "DEFERRED"), undamaged("a row"):
                 yield connection
 
     def _exists(self) -> bool:

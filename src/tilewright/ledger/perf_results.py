@@ -18,6 +18,7 @@ A run on predicted times writes ``perf_predicted.md`` instead, whose column is `
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from tilewright.ledger.records import Iteration, IterationStatus
 
 MEASURED_FILE, PREDICTED_FILE = "perf_results.md", "perf_predicted.md"
 BASELINE = "baseline"
+ALIGNMENT = re.compile(rb"\|(?:[ \t]*:?-+:?[ \t]*\|){5}[ \t]*\r?")
+"""Any alignment row of a Markdown table with five columns, such as ``|:---|---:|:-:|---|---|``."""
 ShownCorrectness: TypeAlias = Literal["PASS", "FAIL"]
 
 
@@ -83,10 +86,19 @@ def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> 
         with path.open("a+b") as file:
             file.seek(0)
             content = file.read()
+            whole = _with_alignment_of(content, whole)
             if not whole.startswith(content):
                 raise Unusable("was changed by somebody else; fix: move it away, then it is written again")
             file.write(whole[len(content) :])
     return path
+
+
+def _with_alignment_of(content: bytes, whole: bytes) -> bytes:
+    """Returns the table with the alignment row of ``content``, which an editor may have written in another form."""
+    lines, own = whole.split(b"\n"), content.split(b"\n")
+    if len(own) > 2 and ALIGNMENT.fullmatch(own[1]):
+        lines[1] = own[1]
+    return b"\n".join(lines)
 
 
 def _line(row: PerfRow) -> str:

@@ -21,9 +21,13 @@ from tilewright.records import Bound, Checked, Json, Machine, MachineCode, Measu
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]
 IterationStatus: TypeAlias = Literal["keep", "revert", "crash"]
-AttemptStatus: TypeAlias = Literal["raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed"]
+AttemptStatus: TypeAlias = Literal[
+    "raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed", "tampering"
+]
 Risk: TypeAlias = Literal["lossless", "lossy"]
 
+PROPOSER = "proposer"
+"""The entry of iterations whose change comes from `optimize.proposing`."""
 MIXED = "mixed"
 """The kind of a run whose workloads have bounds of several kinds."""
 
@@ -111,6 +115,21 @@ class Iteration:
     to_confirm: ToConfirm | None = None
     ruled_out: tuple[str, ...] = ()
     """Proposals without a variant that could be judged, with the reasons."""
+
+    @property
+    def by_proposer(self) -> bool:
+        """Whether a proposer was asked for the change."""
+        return self.entry == PROPOSER
+
+    @property
+    def tampering(self) -> str:
+        """What a proposal reached for besides a faster kernel, such as the reference; "" if nothing."""
+        return next((attempt.reason for attempt in self.attempts if attempt.status == "tampering"), "")
+
+    @property
+    def unusable(self) -> bool:
+        """Whether a proposal left nothing to judge: no answer, no patch, or one that was refused."""
+        return self.by_proposer and self.commit is None
 
     @property
     def gain(self) -> float | None:

@@ -16,14 +16,14 @@ import os
 import secrets
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Generic, TextIO, TypeVar
 
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import RequestError, UnknownChoice, in_one_line
 from tilewright.ledger import file as database
 from tilewright.ledger.codec import Dataclass, from_json, to_json
 from tilewright.ledger.file import DatabaseFile, insert, text_of
@@ -33,6 +33,8 @@ from tilewright.records import Json, Value
 
 Run = TypeVar("Run", bound=BaseRun)
 Parts = TypeVar("Parts")
+Stored = TypeVar("Stored")
+Made = TypeVar("Made")
 Row = dict[str, Value]
 
 LATEST = "latest"
@@ -96,7 +98,18 @@ class LedgerFile(DatabaseFile):
     def runs(self, task: str | None = None) -> tuple[RunOverview, ...]:
         """Returns summaries of the runs of ``task``, or of all tasks, the newest first."""
         with self._reading() as connection:
-            return tuple(_overview(row) for row in connection.execute(_OVERVIEWS, (task or "", self.command)))
+            rows = connection.execute(_OVERVIEWS, (task or "", self.command)).fetchall()
+            return tuple(self._readable(rows, _overview, lambda row: f"run {row['id']}"))
+
+    def _readable(
+        self, rows: Iterable[Stored], make: Callable[[Stored], Made], named: Callable[[Stored], str]
+    ) -> Iterator[Made]:
+        """Yields what ``make`` makes of each row. A damaged row is left out, with a note."""
+        for row in rows:
+            try:
+                yield make(row)
+            except database.DAMAGED as error:
+                self.note(f"{named(row)} in {self.path} is damaged and left out ({in_one_line(error)})")
 
     def _now(self) -> str:
         return text_of(self._clock())
@@ -220,7 +233,8 @@ def write_jsonl(stream: TextIO, records: Iterable[tuple[str, Dataclass]]) -> Non
 
 # Runs and their events
 
-_OVERVIEWS = f"""SELECT runs.*, coalesce(json_extract(runs.record, '$.where'), '') AS "where",
+_OVERVIEWS = f"""SELECT runs.*,
+        CASE WHEN json_valid(runs.record) THEN coalesce(json_extract(runs.record, '$.where'), '') END AS "where",
         finish.at AS finished, finish.stop_reason AS stop_reason,
         (SELECT count(*) FROM iterations WHERE run = runs.id) AS iterations,
         (SELECT count(*) FROM iterations WHERE run = runs.id AND status = 'keep' AND n > 0) AS kept,
@@ -231,6 +245,8 @@ _OVERVIEWS = f"""SELECT runs.*, coalesce(json_extract(runs.record, '$.where'), '
 
 
 def _overview(row: sqlite3.Row) -> RunOverview:
+    if row["where"] is None:
+        raise ValueError("its record is no JSON")
     own = {"run": row["id"], "measured": bool(row["measured"]), "workloads": tuple(json.loads(row["workloads"]))}
     return RunOverview(**own, **{each.name: row[each.name] for each in fields(RunOverview) if each.name not in own})
 

@@ -120,6 +120,10 @@ def _add_parts_of_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], d
     return True
 
 
+OF_SHAPE = frozenset(("numel", "nelement", "size", "dim", "ndimension", "ndim"))
+"""What follows from the shape of an array."""
+
+
 class CoveredByKey:
     """Tells whether a key with these ``parts`` determines the value of an expression.
 
@@ -200,14 +204,14 @@ class CoveredByKey:
 def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
     """Yields the names that an expression reads, and attributes such as `a.shape`; skips called functions."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
-        yield node
+        yield ast.Attribute(node.value, "shape") if isinstance(node, ast.Attribute) and node.attr in OF_SHAPE else node
         return
     children = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Call):
         children = [*node.args, *(keyword.value for keyword in node.keywords)]
         if isinstance(node.func, ast.Attribute):
-            is_size = node.func.attr == "element_size"  # follows from the dtype
-            children.append(ast.Attribute(node.func.value, "dtype") if is_size else node.func.value)
+            follows = "shape" if node.func.attr in OF_SHAPE else "dtype" if node.func.attr == "element_size" else ""
+            children.append(ast.Attribute(node.func.value, follows) if follows else node.func.value)
     for child in children:
         yield from _atoms(child)
 

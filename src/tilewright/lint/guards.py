@@ -45,6 +45,11 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
             body, orelse = (arm if isinstance(arm, list) else [arm] for arm in (parent.body, parent.orelse))
             if (child in body and when_true) or (child in orelse and when_false):
                 return parent.test
+        elif isinstance(parent, ast.BoolOp) and child in parent.values:
+            missed = 0 if isinstance(parent.op, ast.And) else 1  # ``key not in cache and …``, ``key in cache or …``
+            for before in parent.values[: parent.values.index(child)]:
+                if _when_missed(file, before)[missed]:
+                    return before
         elif isinstance(parent, ast.ExceptHandler) and _catches_key_error(parent):
             return parent
         if isinstance(parent, ast.Lambda):

@@ -248,6 +248,18 @@ class Job(JobStatus):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProposeReply:
+    """What a job of `optimize` asks for. ``request``: the incumbent's files, the diagnosis, the history with the reason
+    of each failure, what may be edited, and the form of an answer; null while the job works, or after its end."""
+
+    job: str
+    state: JobState
+    progress: str
+    request: Mapping[str, Any] | None
+    next: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RouteReply:
     """The specialists for a question in the order of their work; none if it is not about performance."""
 

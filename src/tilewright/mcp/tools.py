@@ -21,7 +21,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from tilewright.errors import RequestError, ToolFailed
-from tilewright.mcp import answers
+from tilewright.mcp import answers, mailbox
 from tilewright.mcp.jobs import LATEST, LOOK_SECONDS, Jobs
 from tilewright.mcp.replies import (
     CasebookReply,
@@ -29,6 +29,7 @@ from tilewright.mcp.replies import (
     Job,
     JobStatus,
     PlanReply,
+    ProposeReply,
     ReportReply,
     RouteReply,
     Verb,
@@ -59,7 +60,7 @@ def add_tools(server: MCPServer[Any]) -> None:
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     works = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
     looking: tuple[Callable[..., Any], ...] = (doctor, route, plan, report, casebook, inspect, job_wait)
-    working: tuple[Callable[..., Any], ...] = (check, tune, optimize, profile, job_start, job_cancel)
+    working: tuple[Callable[..., Any], ...] = (check, tune, optimize, profile, propose, job_start, job_cancel)
     for tool in (*looking, *working):
         text = " ".join((tool.__doc__ or "").split())
         server.add_tool(tool, description=text, annotations=looks if tool in looking else works)
@@ -164,6 +165,13 @@ def optimize(
     lossy: Annotated[bool, Field(description="Also try changes that round differently.")] = False,
     changes: Annotated[Sequence[str], Field(description="Your own patches or rewritten files, tried first.")] = (),
     only: Annotated[Sequence[str], Field(description="Only these entries of the playbook.")] = (),
+    propose: Annotated[
+        str | None,
+        Field(description="agent: you propose changes with the tool propose; or a command, or model:PROVIDER:NAME."),
+    ] = None,
+    propose_only: Annotated[bool, Field(description="Leave the playbook out. Otherwise it goes first.")] = False,
+    propose_seconds: Annotated[float, Field(gt=0, description="Time limit of one proposal.")] = 300.0,
+    propose_attempts: Annotated[int, Field(ge=1, description="The most proposals.")] = 10,
     l2: L2 = "cold", launch: Launch = "graph", seed: Seed = None, fresh: Fresh = False,
 ) -> JobStatus:  # fmt: skip
     """Starts the optimisation of a kernel's source: one change at a time, verified, measured, kept or reverted. Works
@@ -185,6 +193,38 @@ def profile(
     if steps and not (len(steps) == 2 and 0 <= steps[0] < steps[1]):
         raise RequestError(f"steps {steps} is not [first, end] with 0 <= first < end")
     return _started("profile", _given(locals()))
+
+
+async def propose(
+    context: Ctx, job: Annotated[str, Field(description="A job of optimize. Default: the newest job.")] = LATEST,
+    title: Annotated[str, Field(description="The change in a few words.")] = "",
+    expected: Annotated[str, Field(description="The expected effect, and why.")] = "",
+    patch: Annotated[str, Field(description="A unified diff of the files in the request. None: wait.")] = "",
+    done: Annotated[str, Field(description="In place of a patch: why you have nothing left to propose.")] = "",
+) -> ProposeReply:  # fmt: skip
+    """Proposes a change to a job of optimize that was started with propose=agent. Without a patch it waits, at most
+    45 s, until the job asks, and returns the request: the incumbent's files, what limits the kernel, the history with
+    the reason of each failure, what may be edited. With a patch it answers, and waits for the next request, which has
+    the verdict. Change no file while the job runs: only the patch counts."""
+    jobs = Jobs()
+    state = jobs.job(job)
+    folder = Path(state.log).parent
+    if patch or done:
+        mailbox.answer(folder, {"title": title, "expected": expected, "patch": patch, "done": done})
+    elif state.arguments.get("propose") != mailbox.AGENT:
+        raise RequestError(f"{state.job} asks no agent; start optimize with propose={mailbox.AGENT}")
+    began = time.monotonic()
+    while (state := jobs.job(state.job)).state == "running" and time.monotonic() < began + WAIT_SECONDS:
+        if mailbox.asked(folder):
+            break
+        await context.report_progress(time.monotonic() - began, None, state.progress)
+        await anyio.sleep(LOOK_SECONDS)
+    request = mailbox.asked(folder) if state.state == "running" else None
+    following = "propose with a patch, or with done" if request else "propose again; the job works"
+    return ProposeReply(
+        job=state.job, state=state.state, progress=state.progress, request=request,
+        next=following if state.state == "running" else "job_wait has the result",
+    )  # fmt: skip
 
 
 # Jobs ---------------------------------------------------------------------------------------------

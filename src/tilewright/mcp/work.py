@@ -146,8 +146,9 @@ def tune(
     from tilewright.tune.as_json import to_json
     from tilewright.tune.tune import tune
 
-    loaded, policy = load(task), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
-    refuse_broken_task(loaded, target_of(arch, detect()).board, loaded.selected(workloads or None))
+    board = target_of(arch, detect()).board
+    loaded, policy = load(task).on(board.arch), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
+    refuse_broken_task(loaded, board, loaded.selected(workloads or None))
     result = tune(loaded, arch=arch, workloads=workloads or None, policy=policy, progress=progress, **options)
     rows = [candidate for workload in result.workloads for candidate in workload.candidates]
     if rows and not any(candidate.code for candidate in rows):
@@ -159,25 +160,29 @@ def tune(
 def optimize(
     progress: Progress, task: str, arch: str | None = None, workloads: Sequence[str] = (),
     l2: Literal["cold", "warm"] = "cold", launch: Literal["graph", "eager"] = "graph", seed: int | None = None,
-    fresh: bool = False, changes: Sequence[str] = (), stop_after: float | None = None, **limits: Any,
+    fresh: bool = False, changes: Sequence[str] = (), stop_after: float | None = None, propose: str | None = None,
+    propose_only: bool = False, propose_seconds: float = 300.0, propose_attempts: int = 10, **limits: Any,
 ) -> Done:  # fmt: skip
     """``stop_after``: minutes; None: no limit. ``limits``: other fields of `optimize.options.Options`."""
+    from tilewright.mcp.mailbox import AGENT, Mailbox
     from tilewright.optimize.loop import optimize
     from tilewright.optimize.optimized import to_json
     from tilewright.optimize.options import Options
+    from tilewright.optimize.proposing.asked import Propose
     from tilewright.race.rules import Policy
 
-    loaded, policy = load(task), Policy(l2=l2, launch=launch)
+    proposer = Propose(propose, propose_seconds, propose_attempts, only=propose_only) if propose else None
+    mailbox = Mailbox(progress.file.parent) if propose == AGENT and isinstance(progress, ProgressFile) else None
+    board = target_of(arch, detect()).board
+    loaded, policy = load(task).on(board.arch), Policy(l2=l2, launch=launch)
     options = Options(
         changes=tuple(Path(path).absolute() for path in changes),
-        stop_after=math.inf if stop_after is None else stop_after, **limits,
+        stop_after=math.inf if stop_after is None else stop_after, propose=proposer, **limits,
     )  # fmt: skip
-    refuse_broken_task(
-        loaded, target_of(arch, detect()).board, loaded.selected(workloads or None), [loaded.space.shipped]
-    )
+    refuse_broken_task(loaded, board, loaded.selected(workloads or None), [loaded.space.shipped])
     result = optimize(
         loaded, arch=arch, workloads=workloads or None, options=options, policy=policy, seed=seed, fresh=fresh,
-        progress=progress,
+        ask=mailbox, progress=progress,
     )  # fmt: skip
     whole = to_json(result)
     return whole, results.optimized(whole, result.patch)

@@ -28,6 +28,7 @@ from tilewright.languages.base import Argument
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.gates.arena import Entrant
+from tilewright.optimize.proposed import RefusedProposal
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.playbook.base import NotApplicable
@@ -128,7 +129,7 @@ class Builder:
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
             with noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
-                task = self.candidates.task(self.baseline, self.where, version.files)
+                task = self.candidates.task(self.baseline, self.where, version.files).on(self.board.arch)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
                 loaded.append((value, texts, version, task))
@@ -217,6 +218,9 @@ def noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
         yield
     except MachineError:
         raise
+    except RefusedProposal as refused:
+        status: AttemptStatus = "tampering" if refused.tampering else "failed"
+        dropped.append(replace(no_variant(value, status, str(refused)), diff=refused.patch))
     except Exception as error:
         reason = str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
         dropped.append(no_variant(value, "failed", f"{what}: {reason}"))

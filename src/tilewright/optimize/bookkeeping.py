@@ -5,6 +5,7 @@ The whole state can be rebuilt from the ledger's iterations, so that an interrup
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +15,26 @@ from pathlib import Path
 from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, ToConfirm, still_kept
+from tilewright.ledger.records import (
+    PROPOSER,
+    Attempt,
+    AttemptStatus,
+    EntryHistory,
+    Iteration,
+    Metrics,
+    RunRecord,
+    ToConfirm,
+    still_kept,
+)
 from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
+from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import look_ahead
-from tilewright.optimize.gates.base import Gate, Judged
+from tilewright.optimize.gates.base import Gate, Judged, metrics_of
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import ENTRY, Proposer, Seen, proposal_of
+from tilewright.optimize.proposing.asked import ExternalProposer
 from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.analyses.edited_files import edited_files
@@ -29,6 +42,9 @@ from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.progress import BEST, Progress
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Bound, Value, Workload
+
+WITHOUT_FAILURE: tuple[AttemptStatus, ...] = ("duplicate", "screened", "tampering")
+"""The outcomes of values that neither became a variant nor failed."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,9 @@ class Setup:
     bounds: Mapping[str, Bound]
     options: Options
     progress: Progress
+    elsewhere: OtherArchitectures = field(default_factory=lambda: OtherArchitectures({}))
+    proposer: ExternalProposer | None = None
+    """The proposer that is asked after the playbook."""
 
 
 @dataclass
@@ -82,9 +101,9 @@ class Bookkeeping:
     def candidates(self) -> Iterator[Proposal]:
         """Yields proposals for the incumbent: first changes from proposers, then the playbook's, the most promising
         first."""
-        texts, facts = self.incumbent.texts, self.facts()
+        texts = self.incumbent.texts
         for proposer in self.setup.proposers:
-            change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
+            change = proposer.propose(self.seen())
             if change is not None:
                 yield proposal_of(change, texts)
         yield from self.ranked()
@@ -92,10 +111,26 @@ class Bookkeeping:
         if ahead.key not in self.tried or self.tried[ahead.key].kept < self._kept:
             yield ahead
 
+    def seen(self, seconds_left: float = math.inf) -> Seen:
+        """Returns the data that a proposer may read."""
+        run, ledger = self.setup.run.run, self.setup.ledger
+        return Seen(
+            self.incumbent.texts, self.facts(), tuple(self.iterations), self.metrics, lambda: ledger.iterations(run),
+            seconds_left,
+        )  # fmt: skip
+
+    def metrics(self) -> tuple[Metrics, ...]:
+        """Returns the incumbent's metrics on each workload, from the iteration that kept it."""
+        kept = [*self.iterations[:1], *still_kept(self.iterations)][-1]
+        times = {outcome.workload: outcome.measured for outcome in kept.outcomes}
+        bounds, workloads = self.setup.bounds, self.setup.builder.workloads
+        return tuple(metrics_of(self.incumbent, each, bounds[each.name], times.get(each.name)) for each in workloads)
+
     def ranked(self) -> list[Proposal]:
         """Returns the playbook's proposals for the incumbent, the most promising first."""
         lossy = self.setup.options.lossy
-        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
+        by_place = self.setup.options.policy == "base"
+        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed, by_place)
         ranked, failures = proposals(self.incumbent.texts, self.facts(), self.setup.entries, past)
         self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
         return ranked
@@ -135,7 +170,7 @@ class Bookkeeping:
         )  # fmt: skip
         if isinstance(judged, Judged):
             iteration = self._with_judgement(iteration, judged)
-        elif not variants and all(attempt.status in ("duplicate", "screened") for attempt in attempts):
+        elif not variants and all(attempt.status in WITHOUT_FAILURE for attempt in attempts):
             iteration = replace(iteration, status="revert")  # no value failed, but none became a variant
         value, texts = self._to_commit(proposal, variants, judged)
         if texts is not None:
@@ -183,7 +218,7 @@ class Bookkeeping:
             return judged.best.value, judged.best.texts
         if variants:
             return variants[0].value, variants[0].texts
-        if proposal.entry != ENTRY:
+        if proposal.entry not in (ENTRY, PROPOSER):
             return "", None  # to apply a value again may take as long as it did in the build
         requests, _ = apply_values(proposal, self.incumbent.texts, "")
         return (requests[0][0], requests[0][2]) if requests else ("", None)
@@ -224,6 +259,9 @@ class Bookkeeping:
         before = self.iterations.copy()
         self.iterations.append(iteration)
         if not before:
+            return
+        if iteration.by_proposer:  # the proposer has limits of its own
+            self._kept += iteration.status == "keep"
             return
         options, kept = self.setup.options, iteration.status == "keep"
         share = _share_gained(iteration, still_kept(before)[-1:] or before[:1]) if kept else 0.0

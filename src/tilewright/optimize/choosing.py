@@ -95,6 +95,9 @@ class Past:
     """Entries whose last kept change gained under 5 %."""
     missed: Mapping[str, int]
     """The number of each entry's sites that were reverted since the last kept change, by the entry's name."""
+    by_place: bool = False
+    """Whether the entries' places in the priority list of the kernel's bound alone decide the order (policy ``base``).
+    An entry whose last gain was small comes after all others."""
 
 
 def proposals(
@@ -132,7 +135,11 @@ def proposals(
                 if before.times < entry.about.tries and before.kept < past.kept:
                     score, why = _scored(entry, site, facts, past, before.times)
                     ranked.append(_proposal(entry, site, place, files, texts, score, why))
-    ranked.sort(key=lambda proposal: (-proposal.score, proposal.entry, proposal.line, proposal.place))
+    if past.by_place:
+        places = {entry.about.id: (entry.about.id in past.lowered, entry.about.place(facts.kind)) for entry in entries}
+        ranked.sort(key=lambda each: (*places[each.entry], -each.score, each.entry, each.line, each.place))
+    else:
+        ranked.sort(key=lambda proposal: (-proposal.score, proposal.entry, proposal.line, proposal.place))
     return ranked, failures
 
 

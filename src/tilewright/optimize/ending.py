@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tilewright.hardware.diagnosis import Move
 from tilewright.ledger.records import Iteration, IterationStatus, Metrics, still_kept
+from tilewright.optimize import escalation
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.gates.base import VariantChecker
@@ -43,10 +44,16 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
     reasons += filter(None, [limit_of(final), *run.findings()])
     if undecided := sum(not iteration.decided for iteration in run.iterations):
         reasons.append(f"{undecided} not decided: the noise hid whether they are faster, so they were not kept")
+    folder = setup.ledger.folder(setup.run.run)
+    if found := escalation.causes(final):
+        (folder / escalation.FILE).write_text(
+            escalation.written(setup.run.task, setup.run.where, final, run.iterations), encoding="utf-8"
+        )
+        named = ", ".join(f"{workload} ({cause})" for workload, cause in found.items())
+        reasons.append(f"a person is needed for {named}: {folder / escalation.FILE}")
     reasons += in_program(setup.builder.baseline, setup.workspace, run.incumbent, len(run.iterations))
     patch = setup.workspace.patch()
     setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
-    folder = setup.ledger.folder(setup.run.run)
     (folder / "changes.patch").write_text(patch)
     return Optimized(setup.ledger.run(setup.run.run), tuple(run.iterations), patch, folder, note)
 

@@ -88,4 +88,5 @@ def _metrics_json(metrics: Metrics) -> dict[str, Encodable]:
 def _iteration_json(iteration: Iteration) -> dict[str, Encodable]:
     names = ("n", "optimization", "entry", "site", "value", "risk", "correctness", "status", "latency_ms",
              "predicted_ms", "reason", "why_chosen", "seconds")  # fmt: skip
-    return {**{name: getattr(iteration, name) for name in names}, "interval": iteration.interval_ms}
+    tampering = {"tampering": iteration.tampering} if iteration.by_proposer else {}
+    return {**{name: getattr(iteration, name) for name in names}, "interval": iteration.interval_ms, **tampering}

@@ -16,12 +16,13 @@ from tilewright.executors.base import Executor
 from tilewright.hardware.machine import Target
 from tilewright.ledger.file import key_of
 from tilewright.optimize.decide import PATIENCE, POLICIES
+from tilewright.optimize.proposing.asked import Propose
 from tilewright.optimize.versions.version import read_source
 from tilewright.playbook import catalogue
 from tilewright.playbook.base import Entry
 from tilewright.progress import Progress
 from tilewright.race.rules import Policy
-from tilewright.records import Workload
+from tilewright.records import Json, Workload
 from tilewright.task.loading import editable_files, where_is
 from tilewright.task.task import Task
 
@@ -42,6 +43,10 @@ class Options:
     patience: int = PATIENCE
     lossy: bool = False
     """Whether to try entries that change the rounding of results by design."""
+    slower_elsewhere: bool = False
+    """Whether a change is kept although it is predicted slower on another architecture that the task names."""
+    test: str = ""
+    """The command of the project's own tests, which each kept version must pass; empty if there is none."""
     changes: tuple[Path, ...] = ()
     """Patches or files that are tried first."""
     jobs: int | None = None
@@ -49,20 +54,35 @@ class Options:
     """Limit of processor time for one compiler run."""
     only: tuple[str, ...] = ()
     """Names of the playbook's entries to try; all if empty."""
+    propose: Propose | None = None
+    """The proposer that is asked after the playbook; None for no proposer."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UnknownChoice("policy", self.policy, POLICIES)
         if self.iterations < 0 or self.patience < 1 or self.minutes <= 0 or not self.stop_after >= 0:
             raise RequestError("iterations and stop_after must be 0 or more, patience 1 or more, and minutes above 0")
+        if self.propose is not None and self.propose.only and self.only:
+            raise RequestError(
+                "--propose-only leaves the playbook out, and --only names entries of it; give one of both"
+            )
         known = [entry.about.id for entry in catalogue()]
         for name in self.only:
             if name not in known:
                 raise UnknownChoice("entry", name, known)
 
+    def to_json(self) -> dict[str, Json]:
+        """Returns the options as the ledger stores them. Without a proposer, the field of the proposer is left out."""
+        options = {**vars(self), "changes": [str(path) for path in self.changes], "only": [*self.only]}
+        if (propose := options.pop("propose")) is not None:
+            options["propose"] = dict(vars(propose))
+        return options
+
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The playbook's entries that may be tried."""
+        if self.propose is not None and self.propose.only:
+            return ()
         return tuple(entry for entry in catalogue() if not self.only or entry.about.id in self.only)
 
 
@@ -105,7 +125,8 @@ class OptimizeRequest:
 
     def key(self, versions: Mapping[str, str]) -> str:
         """Returns the key of the run. An interrupted run with the same key is continued."""
-        options = {name: value for name, value in vars(self.options).items() if name != "stop_after"}
+        options = self.options.to_json()
+        del options["stop_after"], options["changes"]
         changes = {str(path): read_source(path) for path in self.options.changes}
         return key_of(
             {

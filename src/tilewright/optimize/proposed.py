@@ -6,14 +6,15 @@ tilewright optimize FILE --change faster.patch --change rewritten.py
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tilewright.errors import RequestError
-from tilewright.ledger.records import Iteration
+from tilewright.ledger.records import Iteration, Metrics
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.versions.patches import applied, patched_names
 from tilewright.optimize.versions.user_tree import ChangeRefused, FileContent
@@ -21,6 +22,22 @@ from tilewright.optimize.versions.version import read_source
 from tilewright.playbook.base import KernelFacts, NotApplicable, Risk
 
 ENTRY = "proposed"
+
+
+class RefusedProposal(NotApplicable):
+    """A proposal that is not tried. The message gives the reason in one line.
+
+    tampering: whether the proposal reached for something that decides about it.
+    patch: the refused change, as evidence.
+    """
+
+    def __init__(self, reason: str, tampering: bool = False, patch: str = "") -> None:
+        super().__init__(reason)
+        self.tampering, self.patch = tampering, patch
+
+    def of(self, patch: str) -> RefusedProposal:
+        """Returns the same reason with the patch that was refused."""
+        return RefusedProposal(str(self), self.tampering, patch)
 
 
 @dataclass(frozen=True)
@@ -34,15 +51,25 @@ class Change:
     risk: Risk = "lossless"
     unusable: str = ""
     """The reason why the change does not fit the incumbent; empty if the change fits."""
+    refused: RefusedProposal | None = None
+    """The reason why the change is not tried; None if it is tried."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The data that a proposer may read: the incumbent, and the iterations so far."""
+    """The data that a proposer may read: the incumbent, and the iterations so far.
+
+    metrics: returns the incumbent's metrics on each workload.
+    stored: returns this run's iterations as the ledger has them.
+    seconds_left: the time that is left of the run.
+    """
 
     texts: Mapping[Path, str]
     facts: KernelFacts
     iterations: tuple[Iteration, ...]
+    metrics: Callable[[], tuple[Metrics, ...]] = tuple
+    stored: Callable[[], tuple[Iteration, ...]] = tuple
+    seconds_left: float = math.inf
 
 
 class Proposer(Protocol):
@@ -92,10 +119,12 @@ class FromFiles:
             return Change(file.name, rationale, {}, unusable=str(error))
 
 
-def proposal_of(change: Change, texts: Mapping[Path, str]) -> Proposal:
-    """Turns the change into a proposal for the loop."""
+def proposal_of(change: Change, texts: Mapping[Path, str], entry: str = ENTRY) -> Proposal:
+    """Turns the change into a proposal for the loop. ``entry``: how the ledger names its source."""
 
     def apply(value: object) -> Mapping[Path, str]:
+        if change.refused is not None:
+            raise change.refused
         if change.unusable:
             raise NotApplicable(change.unusable)
         if outside := [path for path in change.texts if path not in texts]:
@@ -103,7 +132,7 @@ def proposal_of(change: Change, texts: Mapping[Path, str]) -> Proposal:
         return {**texts, **change.texts}
 
     return Proposal(
-        entry=ENTRY, name=f"proposed: {change.name}", place=change.name, risk=change.risk,
+        entry=entry, name=f"proposed: {change.name}", place=change.name, risk=change.risk,
         values=lambda: (change.name,), apply=apply, score=float("inf"), why=change.rationale,
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ def record_of(
         dtype=task.compute_dtype, classification=classification(request.language, task, request.workloads[0], board),
         seed=seed, baseline=baseline,
         policy={"decision": options.policy, "patience": options.patience, "race": request.policy.to_json()},
-        options={**vars(options), "changes": [str(path) for path in options.changes]},
+        options=options.to_json(),
         noise=gate.noise, branch=workspace.branch, base_commit=workspace.base_commit,
         reproduce=command_of(request, where, seed, request.target.measured),
         confirm="" if gate.measured else command_of(request, where, seed, True),
@@ -59,14 +59,20 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
     for name, value, usual in (
         ("--policy", options.policy, "default"), ("--iterations", options.iterations, ITERATIONS),
         ("--minutes", options.minutes, MINUTES), ("--stop-after", options.stop_after, math.inf),
-        ("--patience", options.patience, PATIENCE),
+        ("--patience", options.patience, PATIENCE), ("--test", options.test, ""),
     ):  # fmt: skip
         if value != usual:
             words += [name, str(value)]
     if options.lossy:
         words.append("--allow-lossy")
+    if options.slower_elsewhere:
+        words.append("--allow-slower-elsewhere")
     words += [word for path in options.changes for word in ("--change", str(path))]
     words += [word for entry in options.only for word in ("--only", entry)]
+    if (propose := options.propose) is not None:
+        words += ["--propose", propose.command, "--propose-seconds", f"{propose.seconds:g}"]
+        words += ["--propose-attempts", str(propose.attempts), "--propose-failures", str(propose.failures)]
+        words += ["--propose-only"] if propose.only else []
     return shlex.join(words)
 
 

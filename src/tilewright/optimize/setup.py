@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from tilewright.candidate.client import Candidates
 from tilewright.candidate.sandbox import unprotected
@@ -19,6 +20,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.bookkeeping import Setup
+from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import addable
 from tilewright.optimize.gates.arena import Arena
 from tilewright.optimize.gates.base import Gate, VariantChecker
@@ -26,7 +28,9 @@ from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.gates.predicted import PredictedGate
 from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
+from tilewright.optimize.proposing.asked import Ask, ExternalProposer
 from tilewright.optimize.recording import record_of
+from tilewright.optimize.versions.leftovers import prune_killed
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import catalogue
 from tilewright.playbook.base import by_present_name, present_name
@@ -47,12 +51,14 @@ class Start:
 
 
 def prepare(
-    stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
-) -> Start:
+    stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer],
+    ask: Ask | None = None,
+) -> Start:  # fmt: skip
     """Prepares a new run, or continues the interrupted run with the same key.
 
     fresh: always starts a new run.
     stack: closes the resources that this function opens.
+    ask: reaches the proposer of the options, if they have one.
     Raises Incorrect if the untouched code is not correct.
     """
     task, target, entries = request.task, request.target, request.entries
@@ -79,6 +85,7 @@ def prepare(
     metrics = gate.baseline(baseline)
     if isinstance(metrics, str):
         raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {metrics}")
+    prune_killed(task.file.parent if task.file else Path.cwd(), ledger.path.parent)
     workspace = stack.enter_context(
         Workspace.open(task, name, ledger.path.parent, datetime.date.today(), request.language)
     )
@@ -91,14 +98,22 @@ def prepare(
             workspace.keep(commit)
         incumbent = builder.build_one(f"resumed-{len(iterations)}", workspace.texts())
     else:
-        record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        try:
+            record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        except BaseException:
+            workspace.forget()
+            raise
         iterations, incumbent = [], baseline
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
+    propose, proposer = request.options.propose, None
+    if propose is not None and ask is not None:
+        proposer = ExternalProposer(propose, ask, task.file, ledger.folder(name))
     setup = Setup(
         record, ledger, workspace, builder, gate, entries,
         addable(catalogue(), request.language, request.options.lossy),
         (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
-        request.options, request.progress,
+        request.options, request.progress, OtherArchitectures.of(builder, baseline, request.options.slower_elsewhere),
+        proposer,
     )  # fmt: skip
     return Start(setup, baseline, metrics, incumbent, iterations, checker)
 

@@ -129,7 +129,7 @@ class Site:
     ``values`` are the values that `Entry.apply` accepts here, the most promising first; all are tried in one iteration.
     If compilations are needed to find values, ``values`` is empty: ``search`` returns them, perhaps none, when the site
     is tried. ``promise`` multiplies the entry's expected gain: below 1 if little can be gained. ``why`` gives the
-    reason for the promise.
+    reason for the promise. ``only_on`` is the architecture for which a value is written, if others keep their own.
     """
 
     kernel: str
@@ -140,6 +140,7 @@ class Site:
     promise: float = 1.0
     why: str = ""
     search: Callable[[], Values] | None = field(default=None, compare=False, repr=False)
+    only_on: str = ""
 
     @classmethod
     def at(

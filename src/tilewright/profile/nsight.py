@@ -12,7 +12,6 @@ import re
 import shutil
 import statistics
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from tilewright.profile import thresholds as limits
 from tilewright.profile.figures import Figure, Profile
 from tilewright.profile.ladder import NCU
 from tilewright.profile.sources import RawLine
+from tilewright.tools.child import workplace
 
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -63,7 +63,7 @@ def with_counters(profile: Profile) -> Profile:
         return replace(profile, why_not_higher="Nsight Compute (ncu) is not in PATH; it comes with the CUDA toolkit")
     texts = {}
     for n, kernel in enumerate(hot, 1):
-        with tempfile.TemporaryDirectory(prefix="tilewright-ncu-") as folder:
+        with workplace() as folder:
             log = Path(folder) / "ncu.csv"
             asked = command(kernel, log, profile.command)
             done = subprocess.run(asked, capture_output=True, text=True, errors="replace")

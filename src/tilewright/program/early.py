@@ -25,6 +25,8 @@ Meanwhile: TypeAlias = Callable[[], None]
 """What is done between the start of a program and its turn."""
 MEETS = re.compile(r"\b(init_process_group|MASTER_PORT)\b")
 """Matches the source of a program whose processes meet at a port."""
+FIXED = re.compile(r"\bMASTER_PORT\b|tcp://")
+"""Matches the source of a program that chooses the port."""
 MANY = 4096
 """The most processes of a program that get a turn."""
 LOW = 0.15
@@ -40,6 +42,15 @@ def may_start_early(command: ProgramCommand) -> bool:
     if (os.cpu_count() or 1) < 2 or command.launches or "WORLD_SIZE" in os.environ:
         return False
     return not any(MEETS.search(module.text) for module in reached_modules(command.script, command.root))
+
+
+def meets_apart(command: ProgramCommand) -> bool:
+    """Returns whether several runs of a launched program may exist at once: ``torchrun --standalone`` gives each run a
+    port of its own, unless the source chooses one.
+    """
+    if not command.launches or "--standalone" not in command.words:
+        return False
+    return not any(FIXED.search(module.text) for module in reached_modules(command.script, command.root))
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 from tilewright.errors import ToolFailed
 from tilewright.profile.figures import Profile
@@ -10,6 +12,7 @@ from tilewright.profile.profile import profile
 from tilewright.program.copies import ProgramCopy
 from tilewright.program.early import Meanwhile, turn_after
 from tilewright.program.places import located
+from tilewright.program.run import kill_tree
 from tilewright.runtime.started import SECONDS, STEPS, recorded, trace_folder, traced
 from tilewright.tools.child import running
 
@@ -18,8 +21,19 @@ TIMED = 20
 
 
 def profile_of(copy: ProgramCopy, seconds: float, meanwhile: Meanwhile | None = None) -> Profile:
-    """Traces the program on its GPUs. Raises NoGpu without one, RequestError if the program leaves no trace, and
-    ToolFailed if it takes longer than ``seconds``. The program is ended after `TIMED` steps without the profiler.
+    """Profiles the program on its GPUs. Raises like `traces_of`."""
+    traces, times = traces_of(copy, seconds, meanwhile)
+    found = profile(*traces, steps=STEPS, command=copy.original.words, steps_us=times)
+    return located(found, copy.script)
+
+
+def traces_of(
+    copy: ProgramCopy, seconds: float, meanwhile: Meanwhile | None = None
+) -> tuple[Sequence[Path], Sequence[float]]:
+    """Traces the program on its GPUs. Returns the traces of its processes, and the times of steps without the profiler.
+
+    Raises NoGpu without a GPU, RequestError if the program leaves no trace, and ToolFailed if it takes longer than
+    ``seconds``. The program is ended after `TIMED` steps without the profiler.
 
     meanwhile: called after the start. The program waits for its end before it uses a GPU.
     """
@@ -36,7 +50,6 @@ def profile_of(copy: ProgramCopy, seconds: float, meanwhile: Meanwhile | None = 
             try:
                 code = process.wait(seconds)
             except subprocess.TimeoutExpired:
+                kill_tree(process.pid)
                 raise ToolFailed(f"{copy} did not end within {seconds:.0f} s while it was traced") from None
-    traces, times = recorded(folder, code)
-    found = profile(*traces, steps=STEPS, command=copy.original.words, steps_us=times)
-    return located(found, copy.script)
+    return recorded(folder, code)

@@ -113,16 +113,18 @@ def gpu_bytes(run: ProgramRun) -> int:
     return run.memory.get("gpu", 0) + run.memory.get("gpu, free", 0)
 
 
-def pairs_at_once(*runs: ProgramRun, gpu: int = 0) -> int:
+def pairs_at_once(*runs: ProgramRun, gpu: int = 0, apart: bool = False) -> int:
     """Returns how many pairs of such runs fit into the machine's memory at the same time; 0 if not even one
-    pair does. ``gpu``: the bytes of the GPU that are known to be free without these runs.
+    pair does. ``gpu``: the bytes of the GPU that are known to be free without these runs. ``apart``: whether the
+    processes of a run find each other, and not those of another run; else runs of several processes are made alone.
     """
     gpu = max([gpu, *map(gpu_bytes, runs)])
-    if any(run.unit == "process" or run.processes > 1 or not run.memory for run in runs):
+    if any(run.unit == "process" or (run.processes > 1 and not apart) or not run.memory for run in runs):
         return 0
-    most = min(2 * FIRST_LOOK, max(2, os.cpu_count() or 1))
+    processes = max(run.processes for run in runs)
+    most = min(2 * FIRST_LOOK, max(2, (os.cpu_count() or 1) // processes))
     for run in runs:
-        most = min(most, int(HOST_SHARE * memory()["MemAvailable"] / run.memory["host"]))
+        most = min(most, int(HOST_SHARE * memory()["MemAvailable"] / (processes * run.memory["host"])))
         if used := run.memory.get("gpu"):
             most = min(most, int(GPU_SHARE * gpu / (used + GPU_CONTEXT)))
     return most // 2

@@ -39,18 +39,20 @@ SETTLED_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Slicing:
-    """How a run is cut into slices. ``steps``: the number of steps in a slice."""
+    """How a run is cut into slices. ``steps``: the number of steps in a slice. ``processes``: how many processes of the
+    program make steps; all of them get a turn at once, and the slowest counts."""
 
     steps: int
     slices: int
+    processes: int = 1
 
 
-def slicing_for(step_s: float, most_steps: float = math.inf) -> Slicing:
+def slicing_for(step_s: float, most_steps: float = math.inf, processes: int = 1) -> Slicing:
     """Returns how to cut a run into slices (blocks of steps), for a program whose step takes ``step_s`` seconds.
-    ``most_steps``: the number of steps that the program makes.
+    ``most_steps``: the number of steps that the program makes. ``processes``: how many of its processes make steps.
     """
     steps = max(1, min(MOST_STEPS, math.ceil(SLICE_SECONDS / step_s), int((min(most_steps, 1e9) - 1) / FEWEST)))
-    return Slicing(steps, min(MOST, max(FEWEST, math.ceil(RUN_SECONDS / (steps * step_s)))))
+    return Slicing(steps, min(MOST, max(FEWEST, math.ceil(RUN_SECONDS / (steps * step_s)))), processes)
 
 
 def run_in_slices(
@@ -66,7 +68,7 @@ def run_in_slices(
     """
     wanted = {**PLAIN, "steps": ENDLESS, "seconds": math.inf, "slice": cut.steps}
     with ExitStack() as stack:
-        all_turns = [stack.enter_context(_turns(program, wanted)) for program in programs]
+        all_turns = [stack.enter_context(_turns(program, wanted, cut.processes)) for program in programs]
         if meanwhile is not None:
             meanwhile()
         latest = time.monotonic() + seconds
@@ -93,12 +95,14 @@ class _Turns:
     started: StartedProgram
     _go: int
     _done: int
+    _processes: int
     _text: bytes = field(default=b"")
 
     def told(self, seconds: float) -> Mapping[str, Json] | None:
-        """Waits for the next line of the program; None if the program ends or is too late."""
+        """Waits for the next line of each process. Returns that of the slowest; None if the program ends or is too
+        late."""
         latest = time.monotonic() + seconds
-        while b"\n" not in self._text:
+        while self._text.count(b"\n") < self._processes:
             left = latest - time.monotonic()
             if left <= 0:
                 return None
@@ -106,19 +110,19 @@ class _Turns:
                 self._text += os.read(self._done, 4096)
             elif self.started.process.poll() is not None:
                 return None
-        line, _, self._text = self._text.partition(b"\n")
-        told: Mapping[str, Json] = json.loads(line)
-        return told
+        *lines, self._text = self._text.split(b"\n", self._processes)
+        told: list[Mapping[str, Json]] = [json.loads(line) for line in lines]
+        return max(told, key=lambda each: float(str(each.get("us", 0.0))))
 
     def slice_us(self, seconds: float) -> float | None:
         """Lets the program make a slice. Returns the mean time of a step in µs; None if the program ended."""
-        os.write(self._go, b"x")
+        os.write(self._go, b"x" * self._processes)
         told = self.told(seconds)
         return None if told is None else float(str(told["us"]))
 
 
 @contextmanager
-def _turns(program: Startable, wanted: Mapping[str, Json]) -> Iterator[_Turns | None]:
+def _turns(program: Startable, wanted: Mapping[str, Json], processes: int) -> Iterator[_Turns | None]:
     with started_program(program, wanted) as started:
         if isinstance(started, ProgramFailed):
             yield None
@@ -126,7 +130,7 @@ def _turns(program: Startable, wanted: Mapping[str, Json]) -> Iterator[_Turns | 
         # A pipe that is opened for both directions does not wait for the process at the other end.
         go, done = (os.open(started.folder / name, os.O_RDWR) for name in (slicing.GO, slicing.DONE))
         try:
-            yield _Turns(started, go, done)
+            yield _Turns(started, go, done, processes)
         finally:
             os.close(go)
             os.close(done)

@@ -26,7 +26,7 @@ from tilewright.program import deciding
 from tilewright.program.checking import CheckedChange, checked_change, counted_for
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
-from tilewright.program.early import Meanwhile, enough_memory, may_start_early
+from tilewright.program.early import Meanwhile, enough_memory, may_start_early, meets_apart
 from tilewright.program.findings.base import RunFinding
 from tilewright.program.findings.finding import findings_in
 from tilewright.program.findings.record import RecordedRun
@@ -41,6 +41,8 @@ from tilewright.progress import Progress, silent
 
 STEPS = 20
 RUN_SECONDS, RACE_SECONDS = 300.0, 600.0
+RECORD_SECONDS = 120.0
+"""The time limit of the run that records operations."""
 FEWEST_RUNS = 2 * (FIRST_LOOK + 2)
 """A race needs the time of this many runs to reach a verdict."""
 LARGER = 1.25
@@ -66,7 +68,7 @@ class ProgramTrials:
         self._noise: ProgramRun | None = None
         self._recorded: tuple[Texts, RecordedRun | ProgramFailed] | None = None
         self._traced: tuple[Texts, Profile] | None = None
-        self._early = may_start_early(command)
+        self._early, self._apart = may_start_early(command), meets_apart(command)
         self._gpu = 0
         """The bytes of the GPU that the runs so far had or found free."""
         self._races: list[float] = []
@@ -140,7 +142,8 @@ class ProgramTrials:
     def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
         """Applies the rules to the recorded operations of a copy of the incumbent."""
         known = self._recorded
-        if known is None or known[0] != incumbent or isinstance(known[1], ProgramFailed):
+        failed = known is not None and isinstance(known[1], ProgramFailed) and known[1].stage != "time limit"
+        if known is None or known[0] != incumbent or failed:  # a run that was too long would be so again
             self._record(incumbent)
         assert self._recorded is not None
         run = self._recorded[1]
@@ -149,9 +152,10 @@ class ProgramTrials:
         return findings_in(run)
 
     def _record(self, incumbent: Texts, meanwhile: Meanwhile | None = None) -> None:
-        self.progress("recorded run", 0, 1, f"it is ended after {self.run_seconds:g} s")
+        seconds = min(self.run_seconds, RECORD_SECONDS)
+        self.progress("recorded run", 0, 1, f"it is ended after {seconds:g} s")
         with program_copy(self.command, incumbent) as copy:
-            self._recorded = (incumbent, recorded_run(copy, self.run_seconds, meanwhile))
+            self._recorded = (incumbent, recorded_run(copy, seconds, meanwhile))
         self.progress("recorded run", 1, 1)
 
     def needed(self) -> Needed:
@@ -267,7 +271,7 @@ class ProgramTrials:
         return run
 
     def _pairs(self, *runs: ProgramRun) -> int:
-        return pairs_at_once(*runs, gpu=self._gpu)
+        return pairs_at_once(*runs, gpu=self._gpu, apart=self._apart)
 
     def _race(
         self, name: str, before: Texts, after: Texts, runs: tuple[ProgramRun, ...], *, seconds: float,
@@ -282,7 +286,8 @@ class ProgramTrials:
             return ProgramFailed("race", f"it takes about {fewest:.0f} s, and {most:.0f} s are left; raise --seconds")
         seconds = min(self.race_seconds, max(seconds, fewest))
         most_steps = min(math.inf if run.cut else run.steps for run in runs)
-        slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps) if pairs else None
+        processes = max(run.processes for run in runs)
+        slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps, processes) if pairs else None
         began = time.monotonic()
         with ExitStack() as stack:
             versions = {

@@ -1,6 +1,6 @@
 """Times launches on a GPU with CUDA events, for the worker's clock and for the clock in the user's program.
 
-Events and graphs are torch's or have the same methods (`worker.process.cuda`). They use the current stream.
+Events and graphs are torch's or have the same methods (`launching.cuda`). They use the current stream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FLUSH_L2_TIMES = 2  # the flush writes this many times the size of the L2
 
 
 class LaunchGraph(Protocol):
-    """An executable CUDA graph, of torch or of `worker.process.cuda`."""
+    """An executable CUDA graph, of torch or of `launching.cuda`."""
 
     def replay(self) -> None: ...
     def reset(self) -> None: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from tilewright.printable import printable
 from tilewright.report.evidence import OptimizeEvidence
 from tilewright.report.tune_evidence import TuneEvidence
 from tilewright.report.two_steps import two_steps
@@ -40,7 +41,7 @@ def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> Iterator[str]:
 
 def text(value: object) -> str:
     """Returns the value as one line, escaped so that Markdown shows it unchanged."""
-    return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
+    return _SPECIAL.sub(r"\\\1", " ".join(printable(str(value)).split()))
 
 
 def listed(lines: Iterable[str]) -> str:
@@ -49,6 +50,7 @@ def listed(lines: Iterable[str]) -> str:
 
 def fenced(content: str, language: str = "") -> str:
     """Returns a block of code. Its fence is longer than any run of backticks in the code."""
+    content = printable(content)
     longest = max((len(run) for run in re.findall(r"`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{content.rstrip(chr(10))}\n{fence}"

@@ -11,6 +11,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from tilewright.printable import printable
 from tilewright.report.sourced import ids_of
 
 _DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
@@ -63,10 +64,10 @@ def _escaped(child: Child) -> str:
 
 
 def _short(value: str | int | float) -> str:
-    """Formats a number with at most two decimals. Removes from text the characters that XML forbids."""
+    """Formats a number with at most two decimals. Shows the control characters of text as escapes."""
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return "".join(c for c in str(value) if c >= " " or c in "\n\t").encode("utf-8", "replace").decode()
+    return printable(str(value)).encode("utf-8", "replace").decode()
 
 
 def breakable(text: str) -> Markup:

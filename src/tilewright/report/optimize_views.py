@@ -35,6 +35,7 @@ def markdown(report: OptimizeEvidence) -> str:
         *md.section("Workloads", md.table(*words.workloads())),
         *md.section("What limits the kernel", md.table(*words.limits()), md.table(*words.moves())),
         *md.section("Candidates to confirm on a GPU", md.table(*words.to_confirm())),
+        *md.section("Attempts to tamper", md.table(*words.tampering())),
         *md.section("Iterations", _iterations_table(report, words)),
         *md.section("Why, and what else was tried", *_details(report)),
         *md.section("What was ruled out", md.listed(report.ruled_out)),
@@ -88,6 +89,7 @@ def page(report: OptimizeEvidence) -> str:
     """Returns the page of a run of `optimize`."""
     words = Words(report)
     header, waiting = words.to_confirm()
+    tampering = words.tampering()
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
         *((ms, f"{words.p}ms {when}") for ms, when in zip(words.mean_ms, ("before", "after"), strict=True)),
@@ -102,6 +104,7 @@ def page(report: OptimizeEvidence) -> str:
         _before_and_after(report, words),
         _limits(words),
         section("Candidates to confirm on a GPU", table(header, waiting)) if waiting else None,
+        section("Attempts to tamper", table(*tampering)) if tampering[1] else None,
         section("Iterations", _iterations(report, words)),
         section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
         section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,

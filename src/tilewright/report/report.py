@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, StorageError, in_one_line
 from tilewright.ledger.agent_runs import AgentLedger
+from tilewright.ledger.file import DAMAGED
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
@@ -49,12 +50,22 @@ class Evidence:
     def markdown(self) -> str:
         """Returns the report as Markdown, for a pull request or a terminal."""
         view, _ = VIEWS[type(self.details)]
-        return view(self.details)
+        return self._shown(view)
 
     def html(self) -> str:
         """Returns the report as one HTML page with its charts."""
         _, view = VIEWS[type(self.details)]
-        return view(self.details)
+        return self._shown(view)
+
+    def _shown(self, view: Callable[..., str]) -> str:
+        """Raises StorageError if the rows can be read, but say what no run says, such as a time without samples."""
+        try:
+            return view(self.details)
+        except DAMAGED as error:
+            raise StorageError(
+                f"run {self.run} cannot be shown ({in_one_line(error)}): its rows are damaged, or this is a mistake in "
+                f"Tilewright; fix: `tilewright report {self.run} --jsonl -` prints them"
+            ) from error
 
     @property
     def patch(self) -> str:
@@ -82,7 +93,9 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
     with LedgerFile(ledger, variable=variable) as file:
         asked = run if isinstance(run, str) and ".py" not in run else _newest_of(run, file)
         if not file.runs():
-            raise RequestError(f"no runs in {file.path}; `tilewright tune FILE` makes one")
+            raise RequestError(
+                f"no runs in {file.path}; `tilewright tune FILE` makes one, and --home DIR names another folder"
+            )
         name, command = file.find(asked)
         folder = file.folder(name)
     if command == "tune":

@@ -132,6 +132,14 @@ class Words(RunWords):
         ]  # fmt: skip
         return ["", "change", "predicted speed-up", "to measure it"], rows
 
+    def tampering(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows of the table of proposals that were refused as tampering."""
+        rows = [
+            [Sourced(each.n, f"iteration/{each.n}/n"), each.site, Sourced(each.tampering, f"iteration/{each.n}/reason")]
+            for each in self.report.tried if each.tampering
+        ]  # fmt: skip
+        return ["", "proposal", "what it reached for"], rows
+
     def workloads(self) -> tuple[list[str], list[list[str]]]:
         """Returns header and rows of the table of workloads. Predicted times have no interval."""
         step = 2 if self.predicted else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsInt, TypeAlias, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsInt, TypeAlias, TypedDict, TypeGuard
 
 from tilewright.task.tensors import alignment_of, row_major
 
@@ -80,8 +80,16 @@ class CudaEvent(Protocol):
     def elapsed_time(self, end: CudaEvent) -> float: ...
 
 
+STREAM_HANDLES = ("cuda_stream", "handle", "ptr")
+"""The attributes in which stream objects of torch, cuda.core and CuPy have the handle."""
 Stream: TypeAlias = StreamObject | SupportsInt | None
 """A stream as callers pass it. An int is the CUDA handle of the stream; 0 and None mean the default stream."""
+
+
+def handle_of(stream: Stream) -> int:
+    """Returns the CUDA handle of a stream; 0, the default stream, for None."""
+    named: Any = next((getattr(stream, name) for name in STREAM_HANDLES if hasattr(stream, name)), stream)
+    return int(named or 0)
 
 
 class ArrayFacts(NamedTuple):

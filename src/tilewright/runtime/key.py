@@ -15,8 +15,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tilewright.errors import CompilerMissing, NoGpu, RequestError
-from tilewright.hardware.machine import installed_version
+from tilewright.errors import NoGpu, RequestError
 from tilewright.records import Json
 from tilewright.runtime.arrays import facts_of
 
@@ -27,13 +26,9 @@ if TYPE_CHECKING:
 @cache
 def toolkit() -> str:
     """Returns the versions of cuda-tile and its compiler as text, such as ``cuda-tile 1.7.0, tileiras 13.4.92``."""
-    from tilewright.languages.cutile.toolchain import tileiras_version
+    from tilewright.languages.cutile import LANGUAGE
 
-    try:
-        compiler = tileiras_version()
-    except CompilerMissing:
-        compiler = "none"
-    return f"cuda-tile {installed_version('cuda-tile')}, tileiras {compiler}"
+    return LANGUAGE.toolkit()
 
 
 @cache
@@ -55,12 +50,15 @@ def board_of(device: int) -> str:
 def hardware_of(device: int) -> Board:
     """Returns the `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
     from tilewright.hardware.architectures import board_for_gpu
+    from tilewright.hardware.gpu import detect
 
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    if torch is not None and torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(device)
+        return board_for_gpu(gpu.name, gpu.multi_processor_count, gpu.total_memory, arch=f"sm_{gpu.major}{gpu.minor}")
+    if (detected := detect() if device == 0 else None) is None:
         raise NoGpu(f"there is no GPU {device} that CUDA can use")
-    gpu = torch.cuda.get_device_properties(device)
-    return board_for_gpu(gpu.name, gpu.multi_processor_count, gpu.total_memory, arch=f"sm_{gpu.major}{gpu.minor}")
+    return detected.board
 
 
 def array_part(tensor: object) -> dict[str, Json]:

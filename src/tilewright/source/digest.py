@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from tilewright.source.source_file import source_of_object, stored
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
+_VERSIONED = ("builtins", "cuda.tile", "cutlass", "numpy", "scipy", "torch", "triton")
 """Packages whose functions enter the hash by name, without source."""
 
 Chains: TypeAlias = tuple[tuple[str, ...], ...]

@@ -6,6 +6,7 @@ These statements alone load a kernel of a program without running the program.
 from __future__ import annotations
 
 import ast
+import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -55,6 +56,18 @@ def source_of_needed(path: Path, qualname: str, around: Mapping[str, str] = Mapp
         texts = (_texts(file, _needed_by(file, inner, set(around))), *around.values(), f"\n\n{dedent(own)}\n")
         return "\n".join(texts).lstrip("\n")
     return _texts(file, needed(file, qualname)).lstrip("\n")
+
+
+def digest_of_needed(path: Path, qualname: str) -> str:
+    """Returns the SHA-256 of the statements that the kernel needs in its file. Comments and layout do not change it.
+    Executes nothing. Raises RequestError if the file cannot be read or does not define ``qualname``."""
+    file = SourceFile.requested(path)
+    if INSIDE in qualname:
+        inner = inner_function(file, qualname)
+        statements: list[ast.stmt] = [*_needed_by(file, inner, set()), inner]
+    else:
+        statements = needed(file, qualname)
+    return hashlib.sha256("\n".join(map(ast.unparse, statements)).encode()).hexdigest()
 
 
 def _texts(file: SourceFile, statements: Iterable[ast.stmt]) -> str:

@@ -11,23 +11,25 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
 from tilewright.errors import MachineError, RequestError, ToolFailed, UnknownChoice
 from tilewright.records import Configuration, PredictedTime, Value
+from tilewright.space.kinds import template_for
 from tilewright.space.knobs import is_power_of_two
 from tilewright.space.space import Space
-from tilewright.space.templates import place
+from tilewright.space.templates import place, template
 from tilewright.tools import child
 
 PACKAGE = "nvMatmulHeuristics"
 INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
 
-SEEDS = ("heuristics",)
-"""The values of ``tilewright tune --seeds``: sources of configurations beyond the space's lists."""
+SEEDS = ("templates", "heuristics")
+"""The values of ``tilewright tune --seeds``: sources of configurations beyond the space's lists. Several are separated
+by commas. ``templates``: what others tuned for kernels of this kind (`templates`)."""
 
 QUERY_SECONDS = 30.0
 """Limit of processor time of the child process. A query takes 0.03 to 0.2 s, mostly to start Python."""
@@ -123,22 +125,40 @@ def place_seeds(
 
 
 def seeds_of(
-    space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
-) -> tuple[Configuration, ...]:
-    """Returns the seeds for a matrix product of ``dims`` that ``space`` allows.
+    space: Space, names: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int,
+    kind: Callable[[], str | None],
+) -> tuple[Configuration, ...]:  # fmt: skip
+    """Returns the seeds for a workload that ``space`` allows.
 
-    name: a source in `SEEDS`, or None for no seeds.
-    Raises RequestError if ``dims`` lacks M, N or K, and the errors of `matmul_seeds`.
+    names: sources in `SEEDS`, separated by commas, or None for no seeds.
+    kind: returns the kind of kernel, a name in `kinds.KINDS`, or None if it is unknown. Called for templates only.
+    Raises UnknownChoice for another source, RequestError if a source cannot serve the task, and the errors of
+    `matmul_seeds`.
     """
-    if name is None:
-        return ()
-    if name not in SEEDS:
-        raise UnknownChoice("seeds", name, SEEDS)
+    found: dict[Configuration, None] = {}
+    for name in (part.strip() for part in (names or "").split(",") if names is not None):
+        if name not in SEEDS:
+            raise UnknownChoice("seeds", name, SEEDS)
+        more = _template_seeds(space, kind(), dims, arch) if name == "templates" else None
+        found |= dict.fromkeys(more if more is not None else _matmul_seeds_of(space, dims, dtype, gpu, arch))
+    return tuple(found)
+
+
+def _template_seeds(space: Space, kind: str | None, dims: Mapping[str, Value], arch: int) -> tuple[Configuration, ...]:
+    if kind is None:
+        raise RequestError("seeds 'templates' need the kind of kernel, which is read from Tile IR, and this kernel has "
+                           "none; fix: tune without seeds")  # fmt: skip
+    return place(space, template(template_for(kind), arch), arch, dims)
+
+
+def _matmul_seeds_of(
+    space: Space, dims: Mapping[str, Value], dtype: str, gpu: str, arch: int
+) -> tuple[Configuration, ...]:
     m, n, k = map(dims.get, "MNK")
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
-        raise RequestError(f"seeds '{name}' are for matrix products: they need the dimensions M, N and K, and the "
+        raise RequestError("seeds 'heuristics' are for matrix products: they need the dimensions M, N and K, and the "
                            f"workload has {', '.join(dims)}; fix: tune without seeds")  # fmt: skip
-    return tuple(dict.fromkeys(place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)))
+    return place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)
 
 
 def gpu_name(marketing: str) -> str:

@@ -10,19 +10,19 @@ The search, the command line and the launch wrapper check all constraints with `
 
 from __future__ import annotations
 
-import ast
-import inspect
+import copy
 import itertools
-import linecache
 import math
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tilewright.errors import SpaceError, UnknownChoice, choices
 from tilewright.records import Configuration, Value
 from tilewright.space import knobs
+from tilewright.space.predicates import Predicate
 
 Choice: TypeAlias = str | Mapping[str, Value]
 """A configuration as a caller writes it: ``"TILE_M=128,occupancy=2"``, or a mapping of knob to value."""
@@ -34,92 +34,13 @@ TESTED = 5000
 """How many points `Space.dropped` tests for one value, at most. Then the value counts as used."""
 
 
-class Predicate:
-    """One constraint: a function such as ``lambda TILE_N, N: TILE_N <= N``.
-
-    The names of its parameters are knobs, workload dimensions or ``arch``.
-    """
-
-    def __init__(self, function: Callable[..., bool]):
-        if not callable(function):
-            raise SpaceError(f"where= takes functions, not {type(function).__name__} {function!r}")
-        self.function = function
-        self.text = describe(function)
-        self.required, self.optional = _parameters(function, self.text)
-
-    def why_not(self, known: Mapping[str, Value]) -> str | None:
-        """Returns None if the constraint holds, else the reason in one line.
-
-        known: knobs, dimensions and ``arch`` with their values.
-        Raises SpaceError if the function requires another name, fails, or returns None or a string.
-        """
-        for name in self.required:
-            if name not in known:
-                raise SpaceError(f"where: '{self.text}' asks for '{name}'; {choices(name, known)}")
-        asked = {name: known[name] for name in (*self.required, *self.optional) if name in known}
-        given = ", ".join(f"{name}={'auto' if value is None else value}" for name, value in asked.items())
-        try:
-            holds = self.function(**asked)
-        except Exception as error:  # an exception of the author's code is an error of the task
-            hint = " (auto is None: the compiler chooses)" if None in asked.values() else ""
-            raise SpaceError(f"where: '{self.text}' fails for {given}{hint}: {error}") from error
-        if holds is None or isinstance(holds, str):
-            raise SpaceError(f"where: '{self.text}' returned {holds!r}; return True or False")
-        return None if holds else f"'{self.text}' does not hold for {given}"
-
-
-def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of the parameters without a default, and of the parameters with a default.
-
-    A default may bind a loop variable, so such a parameter need not be a knob.
-    """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise SpaceError(f"where: the parameter names of '{text}' are not known; wrap it in a lambda") from error
-    for parameter in parameters:
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise SpaceError(f"where: '{text}' must name each parameter, so it cannot have '{parameter}'")
-    required = tuple(p.name for p in parameters if p.default is p.empty)
-    return required, tuple(p.name for p in parameters if p.default is not p.empty)
-
-
-def describe(function: Callable[..., bool]) -> str:
-    """Returns a predicate's description: its docstring's first line, the source of a lambda, or the function's name."""
-    document = inspect.getdoc(function) if inspect.isroutine(function) else None
-    if document:
-        return document.splitlines()[0].rstrip(".")
-    name = getattr(function, "__name__", type(function).__name__)
-    if name != "<lambda>":
-        return name.replace("_", " ").strip()
-    return _lambda_source(function.__code__) or "a lambda"
-
-
-def _lambda_source(code: CodeType) -> str | None:
-    """Returns the source of a lambda's body, perhaps with other spacing; None if the source cannot be found."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except SyntaxError:
-        return None
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
-    named = [each for each in lambdas if tuple(a.arg for a in (*each.args.args, *each.args.kwonlyargs)) == names]
-    chosen = [node for node in named if _same_code(node, code)] or named
-    return ast.unparse(chosen[0].body) if len(chosen) == 1 else None
-
-
-def _same_code(node: ast.Lambda, code: CodeType) -> bool:
-    compiled = compile(ast.Expression(node), code.co_filename, "eval")
-    inner = next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))
-    return (inner.co_code, inner.co_consts, inner.co_names) == (code.co_code, code.co_consts, code.co_names)
-
-
 class Space:
     """The knobs of a kernel and the constraints between them.
 
     constants: maps a knob to its values, which are passed to the kernel.
     hints: maps a hint in `knobs.hints` to its values, which are passed to the compiler. None lets the compiler choose.
     shipped: the configuration in production today, with a value for every knob.
+    shipped_for: maps an architecture such as ``sm_90`` to the shipped values that differ there.
     where: predicates. Their parameters are knobs, workload dimensions or ``arch`` (an int such as 90).
     include: extra points. Missing knobs take their shipped values.
     only: points that replace the product of the knob lists. Missing knobs take their shipped values.
@@ -127,7 +48,7 @@ class Space:
     """
 
     def __new__(cls, **options: object) -> Space:
-        known = ("constants", "hints", "shipped", "where", "include", "only")
+        known = ("constants", "hints", "shipped", "shipped_for", "where", "include", "only")
         if unknown := [name for name in options if name not in known]:
             raise SpaceError(f"Space has no option '{unknown[0]}'; {choices(unknown[0], known)}")
         return super().__new__(cls)
@@ -138,6 +59,7 @@ class Space:
         constants: Mapping[str, Sequence[Value]] = MappingProxyType({}),
         hints: Mapping[str, Sequence[Value]] = MappingProxyType({}),
         shipped: Mapping[str, Value],
+        shipped_for: Mapping[str, Mapping[str, Value]] = MappingProxyType({}),
         where: Sequence[Callable[..., bool]] = (),
         include: Sequence[Mapping[str, Value]] = (),
         only: Sequence[Mapping[str, Value]] | None = None,
@@ -147,6 +69,8 @@ class Space:
         self._check_names()
         self.knobs = (*self.constants, *self.hints)
         self.shipped = self._shipped(shipped)
+        self._refuse_bad_tiles()
+        self._shipped_by_default, self.shipped_for = self.shipped, self._shipped_for(shipped_for)
         self.where = tuple(Predicate(function) for function in _listed("where", where, "functions"))
         self.include = self._points("include", include)
         self.only = None if only is None else self._points("only", only)
@@ -175,6 +99,15 @@ class Space:
     def every_shipped(self) -> tuple[Configuration, ...]:
         """The shipped configuration; with several implementations (`union.SpaceUnion`), that of each."""
         return (self.shipped,)
+
+    def on(self, arch: str) -> Space:
+        """Returns the space as it is on ``arch``, such as ``sm_90``: with the configuration that ships there."""
+        own = self.shipped_for.get(arch, self._shipped_by_default)
+        if own == self.shipped:
+            return self
+        there = copy.copy(self)
+        there.shipped = own
+        return there
 
     @property
     def points(self) -> int:
@@ -367,11 +300,28 @@ class Space:
             if not str(name).isidentifier() or name == "arch":
                 raise SpaceError(f"constants: '{name}' cannot name a knob; use a kernel parameter's name")
 
+    def _refuse_bad_tiles(self) -> None:
+        """Raises SpaceError for a listed tile size that no kernel can have, unless it ships today."""
+        for name, values in self.constants.items():
+            for value in values:
+                if value != self.shipped[name] and (problem := knobs.tile_problem(name, value)):
+                    raise SpaceError(f"constants: {problem}")
+
     def _shipped(self, shipped: object) -> Configuration:
         point = self._point("shipped", shipped)
         for problem in self._name_problems(point):
             raise SpaceError(f"shipped: {problem}")
         return Configuration.of({name: point[name] for name in self.knobs})
+
+    def _shipped_for(self, given: object) -> dict[str, Configuration]:
+        if not isinstance(given, Mapping):
+            raise SpaceError(f"shipped_for= is {_kind(given)}; give a mapping of architecture to knobs with values")
+        for arch in given:
+            if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+", arch):
+                raise SpaceError(f"shipped_for: {arch!r} is no architecture; write it as 'sm_90'")
+        return {
+            arch: self.shipped.replace(**self._point(f"shipped_for['{arch}']", point)) for arch, point in given.items()
+        }
 
     def _points(self, where: str, points: object) -> tuple[Configuration, ...]:
         listed = enumerate(_listed(where, points, "configurations"))

@@ -30,7 +30,7 @@ class SpaceUnion(Space):
         self.constants = {IMPLEMENTATION: tuple(self.spaces)} | _values(each.constants for each in self.spaces.values())
         self.hints = _values(each.hints for each in self.spaces.values())
         self.knobs = (*self.constants, *self.hints)
-        self.shipped = self.every_shipped[0]
+        self.shipped, self.shipped_for = self.every_shipped[0], {}
         self.where = tuple(predicate for each in self.spaces.values() for predicate in each.where)
         self.include, self.only = (), None
 
@@ -43,6 +43,10 @@ class SpaceUnion(Space):
     @property
     def every_shipped(self) -> tuple[Configuration, ...]:
         return tuple(_marked(name, space.shipped) for name, space in self.spaces.items())
+
+    def on(self, arch: str) -> SpaceUnion:
+        spaces = {name: space.on(arch) for name, space in self.spaces.items()}
+        return self if all(spaces[name] is space for name, space in self.spaces.items()) else SpaceUnion(spaces)
 
     @property
     def points(self) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tilewright.errors import RequestError, TilewrightError
 from tilewright.program.changes import changes_answering, changes_for, program_changes
 from tilewright.program.changes.base import ChangeSite, ProgramChange
+from tilewright.program.command import ProgramCommand
 from tilewright.program.reading.module import ReadModule
 from tilewright.program.reading.reach import reached_modules
 from tilewright.specialists.delegation import Delegation
@@ -103,3 +106,20 @@ def _refusal(change: ProgramChange, modules: tuple[ReadModule, ...]) -> NoPropos
         return NoProposal(*change.never, evidence=str(modules[0].path.name))
     unreadable = next((module.unreadable for module in modules if module.unreadable), "")
     return NoProposal("blocked" if unreadable else "inapplicable", unreadable or change.absent, modules[0].path.name)
+
+
+def command_of(delegation: Delegation) -> ProgramCommand:
+    """Returns the command of the delegation's program: the workload, if it starts the file.
+
+    Raises RequestError if the file is no Python program.
+    """
+    script = Path(delegation.file)
+    if script.suffix != ".py" or not script.is_file():
+        raise RequestError(f"'{delegation.file}' is no Python program that can be read; name one, e.g. train.py")
+    try:
+        command = ProgramCommand.of(delegation.workload)
+        if command.script.resolve() == script.resolve():
+            return command
+    except TilewrightError:
+        pass  # the workload is described in words
+    return ProgramCommand.of((sys.executable, str(script)))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright.errors import RequestError, TilewrightError
+from tilewright.errors import RequestError
 from tilewright.hardware.gpu import detect
 from tilewright.program.changes.base import ProgramChange
-from tilewright.program.command import ProgramCommand
 from tilewright.program.graphs.changes import GRAPH_CHANGES, GraphChange, ReduceOverhead
 from tilewright.specialists.base import Need, Specialist
-from tilewright.specialists.changing import proposal_of, refusal
+from tilewright.specialists.changing import command_of, proposal_of, refusal
 from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
 from tilewright.specialists.needs import need_of_gpu, need_of_package
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
@@ -111,25 +109,11 @@ class CudaGraph(Specialist):
     def _analysed(self, delegation: Delegation) -> GraphAnalysis:
         from tilewright.program.graphs.analysis import analysed
 
-        command = _command(delegation)
+        command = command_of(delegation)
         try:
             return analysed(command, min(TRIAL_SECONDS, delegation.seconds))
         except OSError as error:
             raise RequestError(f"cannot read {command.script}: {error.strerror}") from error
-
-
-def _command(delegation: Delegation) -> ProgramCommand:
-    """Returns the command of the delegation's program: the workload, if it starts the file."""
-    script = Path(delegation.file)
-    if script.suffix != ".py" or not script.is_file():
-        raise RequestError(f"'{delegation.file}' is no Python program that can be read; name one, e.g. train.py")
-    try:
-        command = ProgramCommand.of(delegation.workload)
-        if command.script.resolve() == script.resolve():
-            return command
-    except TilewrightError:
-        pass  # the workload is described in words
-    return ProgramCommand.of((sys.executable, str(script)))
 
 
 def _named(task: str) -> tuple[ProgramChange, ...]:

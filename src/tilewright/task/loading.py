@@ -33,7 +33,7 @@ from tilewright.errors import (
 )
 from tilewright.task.task import Task
 
-EXTRAS = {"triton": "tilewright[triton]"}
+EXTRAS = {"triton": "tilewright[triton]", "cutlass": "tilewright[cutedsl]"}
 """Maps a module of a kernel language to the extra that installs the module."""
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.errors import TaskError, UnknownChoice
-from tilewright.hardware.architectures import Board
+from tilewright.hardware.architectures import Board, architecture
 from tilewright.records import Configuration, Workload
 from tilewright.space.space import Space
 from tilewright.space.union import SpaceUnion, split_off
@@ -102,6 +102,8 @@ class Task(Declaration):
     special_values: whether the kernel supports infinities and NaN among the inputs.
     deterministic: whether equal inputs give bit-identical outputs in any order of the blocks.
     precision: a name in `PRECISIONS`, if the arithmetic is coarser than the outputs' dtype (``tf32`` for float32).
+    architectures: the architectures that the kernel ships on, such as ``("sm_90", "sm_100")``. `optimize` for one of
+        them keeps what ships on the others.
     backward: the task of the gradient. It reads inputs of this task and ``d_<output>``, and writes ``d_<input>``.
     """
 
@@ -122,6 +124,7 @@ class Task(Declaration):
     special_values: bool = False
     deterministic: bool = True
     precision: str | None = None
+    architectures: tuple[str, ...] = ()
     backward: Task | None = None
     file: Path | None = field(default=None, compare=False)
 
@@ -152,6 +155,10 @@ class Task(Declaration):
         for layout in self.layouts:
             if layout not in LAYOUTS:
                 raise UnknownChoice("layout", layout, LAYOUTS)
+        if isinstance(self.architectures, str):
+            raise TaskError(f"architectures='{self.architectures}' is a string; write ('{self.architectures}',)")
+        for arch in self.architectures:
+            architecture(arch)  # raises UnknownChoice
         if self.precision not in (None, *PRECISIONS):
             raise UnknownChoice("precision", self.precision, PRECISIONS)
         self._check_backward()
@@ -207,6 +214,15 @@ class Task(Declaration):
         if unknown := [name for name in self.backward.outputs if name not in gradients]:
             raise TaskError(f"backward of task '{self.name}': output '{unknown[0]}' is the gradient of no "
                             f"input; known: {', '.join(gradients)}")  # fmt: skip
+
+    def on(self, arch: str) -> Task:
+        """Returns the task as it is on ``arch``: it ships the configurations that ship there."""
+        backward = self.backward and self.backward.on(arch)
+        each = {name: replace(one, space=one.space.on(arch)) for name, one in self.implementations.items()}
+        space = self.space if each else self.space.on(arch)
+        if space is self.space and backward is self.backward and each == self.implementations:
+            return self
+        return replace(self, space=space, backward=backward, implementations=each)
 
     @property
     def inputs(self) -> dict[str, Tensor]:

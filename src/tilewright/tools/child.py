@@ -70,25 +70,27 @@ def workplace() -> Iterator[Path]:
 def run(
     command: Sequence[str], seconds: float, folder: Path | None = None, *,
     env: Mapping[str, str] | None = None, fix: str = "", patience: float = PATIENCE, once: bool = False,
+    stdin: Path | None = None,
 ) -> Finished:  # fmt: skip
     """Runs a tool for at most ``seconds`` of processor time, and ``patience`` times as much wall time.
 
     folder: a `workplace` for the tool's output and temporary files. None makes a new one.
     fix: what the user can do about a missing or broken tool, for the message.
     once: a tool that does not end in time is never run again; later calls raise the same error.
+    stdin: the file that the tool reads on its standard input; None for no input.
     Raises CompilerMissing if the tool cannot be started, ToolFailed if the tool does not end in time.
     """
     if folder is None:
         with workplace() as new:
-            return run(command, seconds, new, env=env, fix=fix, patience=patience, once=once)
+            return run(command, seconds, new, env=env, fix=fix, patience=patience, once=once, stdin=stdin)
     if command[0] in _hung:
         raise _hung[command[0]]
     environment = {**(os.environ if env is None else env), "TMPDIR": str(folder)}
     out, err = folder / "stdout", folder / "stderr"
-    with out.open("wb") as stdout, err.open("wb") as stderr:
+    with out.open("wb") as stdout, err.open("wb") as stderr, open(stdin or os.devnull, "rb") as given:
         try:  # a new process group, so that the tool's own children (tileiras starts ptxas) end with the tool
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+                command, env=environment, stdin=given, stdout=stdout, stderr=stderr, start_new_session=True
             )
         except (OSError, ValueError) as error:
             raise CompilerMissing(not_started(command[0], error, fix)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.hardware.prediction_error import TIME_FACTOR
+from tilewright.race.stats import geometric_mean
 from tilewright.records import Bound, Candidate, Json, TuningResult, WorkloadResult
 
 OF_CODE = ("registers", "local_stores", "shared_bytes", "tensor_path", "code_hash")
@@ -17,6 +18,7 @@ def to_json(result: TuningResult) -> dict[str, Json]:
         "note": None if result.measured else "predicted, not measured",
         "error_factor": None if result.measured else TIME_FACTOR,
         "seconds": dict(result.seconds),
+        "speedup_over_shipped": speedup_over_shipped(result),
         "workloads": [_workload_json(workload) for workload in result.workloads],
     }
 
@@ -30,10 +32,39 @@ def _workload_json(result: WorkloadResult) -> dict[str, Json]:
         "reason": result.reason,
         "tied": [dict(config) for config in result.tied],
         "shipped": dict(result.shipped),
+        "shipped_us": _measured_us(shipped_of(result)),
+        "speedup_over_shipped": speedup_of(result),
+        "predicted_shipped_us": _predicted_us(shipped_of(result)),
         "candidates": [_candidate_json(candidate, result.bound) for candidate in result.candidates],
         "race": dict(result.race) if result.race else None,
         "searched": {**vars(result.searched)} if result.searched else None,
     }
+
+
+def shipped_of(result: WorkloadResult) -> Candidate | None:
+    """Returns the candidate that ships today; None if it was not tried."""
+    return next((each for each in result.candidates if each.configuration == result.shipped), None)
+
+
+def speedup_of(result: WorkloadResult) -> float | None:
+    """Returns the measured time of the shipped configuration / that of the best; None unless both were measured."""
+    before, after = _measured_us(shipped_of(result)), _measured_us(result.best)
+    return before / after if before and after else None
+
+
+def speedup_over_shipped(result: TuningResult) -> float | None:
+    """Returns the geometric mean of `speedup_of` over the workloads; None unless all are known."""
+    speedups = [speedup_of(workload) for workload in result.workloads]
+    known = [speedup for speedup in speedups if speedup is not None]
+    return geometric_mean(known) if len(known) == len(speedups) else None
+
+
+def _measured_us(candidate: Candidate | None) -> float | None:
+    return candidate.measured.us if candidate is not None and candidate.measured is not None else None
+
+
+def _predicted_us(candidate: Candidate | None) -> float | None:
+    return candidate.predicted.us if candidate is not None and candidate.predicted is not None else None
 
 
 def _candidate_json(candidate: Candidate, bound: Bound) -> dict[str, Json]:

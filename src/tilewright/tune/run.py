@@ -65,12 +65,19 @@ class TuneRequest:
         space, board, dtype = self.task.space, self.target.board, self.task.compute_dtype
         searches = {}
         for workload in workloads:
-            seeds = seeds_of(space, self.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm)
+            seeds = seeds_of(
+                space, self.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm, kind=self._kind
+            )
             searches[workload.name] = Searching(
                 workload, space, board.sm, self.limits, strategy=self.strategy, seeds=seeds, seed=self.seed or 0,
                 pace=jobs / len(workloads),
             )  # fmt: skip
         return searches
+
+    def _kind(self) -> str | None:
+        from tilewright.tune.advice import kind_of  # loads the interpreter
+
+        return kind_of(self.task, self.workloads[0], self.target.board)
 
     def command(self) -> str:
         """Returns the command that repeats the run."""

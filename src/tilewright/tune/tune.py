@@ -66,7 +66,7 @@ def tune(
         `strategies.LISTED` configurations are compiled as a whole, and larger ones by `strategies.FOR_LARGE`.
     seconds: time limit of the whole run. What was compiled until then is verified and raced. The default is no limit.
     candidates: the most configurations to compile for each workload; the default depends on the strategy.
-    seeds: a source of configurations in addition to the space; one of `heuristics.SEEDS`.
+    seeds: sources of configurations in addition to the space: names in `heuristics.SEEDS`, separated by commas.
     jobs: the number of compilers at a time; the default depends on the number of cores.
     budget: processor time for the compiler of one candidate, in seconds.
     seed: seed of the inputs for verification and timing; the default is random. It is recorded.
@@ -78,6 +78,7 @@ def tune(
     task = task_of(task)
     target, policy = target_of(arch, detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
+    task = task.on(target.board.arch)
     selected = task.selected(workloads)
     languages = languages_of(task, selected, target.board)
     request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits)

@@ -57,6 +57,7 @@ def check(
     """
     task, name = task_of(task), engine_name(engine)
     board = board_here(name, arch or DEFAULT_ARCH)
+    task = task.on(board.arch)
     scope = Scope(task.space.chosen(configurations), task.selected(workloads), case, seed, quick, seconds)
     languages_of(task, scope.workloads[:1], board)
     with equipped(task, name, board, quick) as tools:

@@ -7,7 +7,6 @@ the next run.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
+from tilewright.tools.child import workplace
 from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image
 from tilewright.worker.messages import ImageFile, Lost, RunImages
@@ -57,7 +57,7 @@ class GpuEngine:
         Ignores ``options.poison``, because the images already contain the poison.
         """
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
-        with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
+        with workplace() as directory:
             step = request_of(self.task, configuration, dims, images, options, Path(directory))
             answer = self.session.run(replace(step, place=place, profile=True), silence=self.silence)
             if isinstance(answer, Lost):

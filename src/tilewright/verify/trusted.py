@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
+from tilewright.tools.child import workplace
 from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.data import rounded
 from tilewright.verify.images import storage
@@ -63,7 +63,7 @@ class Trusted:
         """Returns the outputs, or the reason why there are none. ``inputs`` and outputs have their declared dtypes."""
         if self._session is None:
             return self._unavailable
-        with tempfile.TemporaryDirectory(prefix="tilewright-trusted-") as directory:
+        with workplace() as directory:
             step = self._step(dims, inputs, Path(directory))
             try:
                 answer = self._session.run(step, silence=SECONDS)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tilewright.compile.compile import Compiled, lower, remember
+from tilewright.compile.compile import BUDGET_SECONDS, Arrays, Compiled, Unit, lower, remember
 from tilewright.errors import TaskError, ToolFailed
-from tilewright.languages.base import Argument, DescriptorParameter, ListArgument, Lowered
+from tilewright.languages.base import Argument, DescriptorParameter, Identity, ListArgument, Lowered
 from tilewright.machine_code import elf
 from tilewright.race.rules import Policy
 from tilewright.records import Built, Failed, TensorMapLayout
-from tilewright.task.task import Task
+from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import bind
@@ -58,6 +58,27 @@ def program_of(task: Task, compiled: Compiled) -> Program:
     assert not isinstance(lowered, Failed), "it was lowered before it compiled"
     language, code, launch = lowered
     return program(task.name, language.arguments(launch), launch.grid, code, compiled.built)
+
+
+def built_here(
+    task: Task, unit: Unit, arrays: Arrays, known: MutableMapping[Identity, Built] | None = None
+) -> tuple[Program, Launch] | Failed:
+    """Compiles a configuration in this process, unless its language has the cubin. Returns its program and launch.
+
+    The launch function gets only specifications of arrays, so the program is the same for all arrays like ``arrays``.
+    known: cubins by the identity of their code. A cubin that is compiled or found here is added.
+    Raises what the language raises, such as CompilerMissing.
+    """
+    lowered = lower(task, unit, arrays)
+    if isinstance(lowered, Failed):
+        return lowered
+    language, code, launch = lowered
+    built = (known or {}).get(code.identity) or language.found(code) or language.assemble(code, BUDGET_SECONDS)
+    if isinstance(built, Failed):
+        return built
+    if known is not None:
+        known[code.identity] = built
+    return program(task.name, language.arguments(launch), launch.grid, code, built), launch
 
 
 def program(task: str, arguments: Sequence[Argument], grid: tuple[int, ...], lowered: Lowered, built: Built) -> Program:

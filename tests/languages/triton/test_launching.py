@@ -11,8 +11,8 @@ import pytest
 from tilewright.compile.compile import Compiled, Unit, compile_all, lower, remember
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Lowered
+from tilewright.languages.cubins import folder
 from tilewright.languages.triton import LANGUAGE
-from tilewright.languages.triton.cubins import folder
 from tilewright.race.rules import Policy
 from tilewright.records import Built
 from tilewright.task.loading import load_task

@@ -137,8 +137,8 @@ def theirs() -> dict[str, Any]:
 def ours() -> dict[str, Any]:
     from tests.languages.triton.launched_kernels import CASES, address_of
 
-    from tilewright.worker.process import cuda
-    from tilewright.worker.process.driver import ProgramLaunch
+    from tilewright.launching import cuda
+    from tilewright.launching.driver import ProgramLaunch
 
     asked: list[int] = []
 

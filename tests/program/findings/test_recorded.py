@@ -187,16 +187,27 @@ def test_the_record_is_small(trained: RecordedRun) -> None:
 
 
 def test_data_of_many_operations_leaves_the_steps_to_be_recorded(tmp_path: Path) -> None:
-    """A program may make its data element by element. Its steps are recorded, and not all of that."""
+    """A program may make its data element by element. Its steps are recorded, and not all of that: the recorder soon
+    leaves the program alone, but not while the program uses a mode of its own."""
     (tmp_path / "train.py").write_text(
-        f"import torch\nrows = [torch.zeros(1) for _ in range({BEFORE_MODULES + 5000})]\n{TRAINS}"
+        "import torch\nfrom torch.utils._python_dispatch import _get_current_dispatch_mode as mode\n"
+        f"with torch.device('cpu'):\n    rows = [torch.zeros(1) for _ in range({BEFORE_MODULES + 2000})]\n"
+        "    assert mode() is not None\n"
+        f"for _ in range(100000):\n    rows[0] = rows[0] + 1\nassert mode() is None\n{TRAINS}"
     )
     with program_copy(ProgramCommand.of("train.py", tmp_path), {}) as copy:
         run = recorded_run(copy, 120.0)
     assert isinstance(run, RecordedRun)
     before, *later = (part.count for part in run.parts)
-    assert BEFORE_MODULES <= before < BEFORE_MODULES + 5000
+    assert BEFORE_MODULES <= before < BEFORE_MODULES + 2000
     assert sum(count > 10 for count in later) >= RECORDED / 2
+
+
+def test_an_endless_evaluation_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINS.replace("in x.split(16)", "in iter(lambda: x, None)"))
+    with program_copy(ProgramCommand.of("train.py", tmp_path), {}) as copy:
+        run = recorded_run(copy, 100.0)
+    assert isinstance(run, RecordedRun) and len(run.parts) > RECORDED and run.parts[-1].count > 100
 
 
 # The judge ------------------------------------------------------------------------------------------

@@ -269,6 +269,14 @@ def test_json_and_python_hold_the_same(tmp_path: Path) -> None:
     assert done.stdout == "2\n"
 
 
+def test_the_name_of_a_kernel_cannot_break_out_of_exported_python(tmp_path: Path) -> None:
+    """The name comes from the store, which may be somebody else's."""
+    for name in ('"""\nopen("it ran", "w")\n"""', "\\", 'k"""+open("it ran","w")+"""', "a\nb\x1b[31m"):
+        (tmp_path / "named.py").write_text(as_python(config_file_of([stored(parts(), 1, kernel=name)])))
+        subprocess.run([sys.executable, "named.py"], cwd=tmp_path, check=True)
+        assert load(tmp_path / "named.py").kernel == name and not (tmp_path / "it ran").exists()
+
+
 def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
     (tmp_path / "softmax.json").write_text(as_json(config_file_of([stored(parts(), 1)])))
     (tmp_path / "call.json").write_text(json.dumps(parts(5000)))

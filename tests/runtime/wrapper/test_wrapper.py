@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -809,6 +811,33 @@ def test_a_process_that_is_killed_while_it_tunes_leaves_the_right_to_others(tmp_
     second = start(tmp_path, 0)
     assert "TILE" in second.communicate()[0] and second.returncode == 0
     assert len(list(tmp_path.glob("searched-*"))) == 2 and len(Winners().all()) == 1
+
+
+@pytest.mark.parametrize("config", [{"TILE": 2**30}, {"TILE": 4.0}, {"TILE": True}, {"TILE": 8}, {"TILE": "4"},
+                                    {"occupancy": 3}, {"TILE": [4]}, {"STRANGE": 1}], ids=str)  # fmt: skip
+def test_what_is_stored_or_shipped_outside_the_space_is_never_launched(world: World, config: dict[str, Any]) -> None:
+    """Nor is a value of another type: 4.0 and True equal 4 and 1, and are other constants."""
+    from tilewright.runtime.store.exporting import config_file_of
+
+    world.tuned()(STREAM, *arrays(), 2.0)
+    (stored,) = Winners().all()
+    shipped = config_file_of([stored])
+    shipped["rows"][0]["config"] |= config
+    Winners().remove([stored.key])
+    for given in (None, shipped) if config != {"TILE": [4]} else (None,):
+        if given is None:
+            other = {**dict(stored.config or {}), **config}
+            row = json.dumps(other)
+            Winners().put(stored)
+            with closing(sqlite3.connect(Winners().path)) as file, file:
+                file.execute("UPDATE winners SET config = ?", (row,))
+        else:
+            Winners().remove([stored.key])
+        again = World()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again.tuned(config_file=given)(STREAM, *arrays(), 2.0)
+        assert len(again.searches) == 1 and [type(tile) for tile in again.tiles] == [int] and again.tiles == [4]
 
 
 # The shipped config file --------------------------------------------------------------------------------------

@@ -226,4 +226,4 @@ def test_the_command_reads_a_function(
     assert cli.main(("new", "ops.py:f")) == 2
     assert "f_cutile.py exists" in capsys.readouterr().err
     assert cli.main(("new", "ops.py:f", "--language", "pallas")) == 2
-    assert "unknown language 'pallas'; known: cutile, triton" in capsys.readouterr().err
+    assert "unknown language 'pallas'; known: cutile, triton, cutedsl" in capsys.readouterr().err

@@ -18,10 +18,12 @@ import cuda.tile as ct
 from cuda.tile import compilation
 
 from tilewright.errors import CompilerMissing, TaskError, ToolFailed, first_line, in_one_line
+from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
+from tilewright.languages.cutile.first_fixes import with_first_fix
 from tilewright.languages.cutile.hints import HINTS
-from tilewright.languages.cutile.toolchain import REINSTALL, Tool, find_tileiras
+from tilewright.languages.cutile.toolchain import REINSTALL, Tool, compiler, find_tileiras
 from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed, Value
 from tilewright.source.digest import function_of, source_of
@@ -62,11 +64,11 @@ class CuTile(Language):
             code = _exported(kernel, signature, arch)
         except ct.TileError as error:
             message = first_line(str(getattr(error, "message", "") or error))
-            return Failed("front end", f"{private.error_place(error)}{message}")
+            return Failed("front end", with_first_fix(f"{private.error_place(error)}{message}"))
         except TaskError as error:
-            return Failed("front end", str(error))
+            return Failed("front end", with_first_fix(str(error)))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
-            return Failed("front end", in_one_line(error))
+            return Failed("front end", with_first_fix(in_one_line(error)))
         options = (("opt_level", private.opt_level(kernel, arch)),)
         return Lowered(config, arch, signature.symbol or "", code, options, _kinds(signature))
 
@@ -116,6 +118,9 @@ class CuTile(Language):
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(_given(hints).items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
+
+    def toolkit(self) -> str:
+        return f"cuda-tile {installed_version('cuda-tile')}, {compiler()}"
 
     def load_front_end(self) -> None:
         find_tileiras()
@@ -340,10 +345,11 @@ def compiler_failure(done: child.Finished) -> Failed:
     """
     lines, code = done.stderr.splitlines(), done.returncode
     for match in filter(None, map(_LOCATED.search, lines)):
-        return Failed("compile", f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}")
+        place = f"{Path(match['file']).name}:{match['line']}"
+        return Failed("compile", with_first_fix(f"{place}: {match['text'].strip()}"))
     errors = [match["text"].strip() for match in map(_ERROR.search, lines) if match]
     if errors and code > 0 and code != TOOLKIT_FAILED:
-        return Failed("compile", f"tileiras returned {code}: {errors[0]}")
+        return Failed("compile", with_first_fix(f"tileiras returned {code}: {errors[0]}"))
     homes = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     hint = f" ({homes[0]}={os.environ[homes[0]]} may hold another toolkit version: unset it)" if homes else ""
     return Failed("tool", f"{done.complaint('tileiras')}{hint if code == TOOLKIT_FAILED else ''}")

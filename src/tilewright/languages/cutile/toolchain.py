@@ -76,6 +76,14 @@ def tileiras_version() -> str:
     return match[1] if match else text.strip()
 
 
+def compiler() -> str:
+    """Returns the compiler with its version, such as ``tileiras 13.4.92``; ``tileiras none`` if it is missing."""
+    try:
+        return f"tileiras {tileiras_version()}"
+    except CompilerMissing:
+        return "tileiras none"
+
+
 def _from_pip() -> Path | None:
     versions = _pip_versions()
     if len(versions) != len(PIP_PACKAGES) or len({major_minor(text) for text in versions.values()}) != 1:

@@ -7,10 +7,10 @@ form for invalid TTIR. So an attribute of the wrong type is added to a copy, whi
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from tilewright.errors import ToolFailed
+from tilewright.tools.child import workplace
 
 
 def generic_text(ttir: str) -> str:
@@ -20,7 +20,7 @@ def generic_text(ttir: str) -> str:
 
     context = ir.context()
     ir.load_dialects(context)
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+    with workplace() as folder:
         path = Path(folder, "kernel.ttir")
         path.write_text(ttir)
         try:

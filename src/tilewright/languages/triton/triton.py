@@ -13,9 +13,11 @@ from typing import Any
 
 from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.hardware.machine import installed_version
+from tilewright.languages import cubins
 from tilewright.languages.base import Argument, Hints, Language, Lowered, Waits
 from tilewright.languages.cutile import LANGUAGE as CUTILE
-from tilewright.languages.triton import cubins, ptx, tile_ir
+from tilewright.languages.cutile.toolchain import compiler
+from tilewright.languages.triton import ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, private_parts, ttir_of
 from tilewright.languages.triton.hints import HINTS, PTX, ROUTE, TILE_IR, on_tile_ir
 from tilewright.languages.triton.kernels import OPTIONS, is_triton, jit_function
@@ -87,17 +89,20 @@ class Triton(Language):
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         built = CUTILE.assemble(lowered, seconds) if lowered.is_tile_ir else ptx.assembled(lowered, seconds)
-        return built if isinstance(built, Failed) else replace(built, cache_key=cubins.key_of(lowered))
+        return built if isinstance(built, Failed) else replace(built, cache_key=cubins.key_of(lowered, self.name))
 
     def remember(self, built: Sequence[Built]) -> int:
         return cubins.store(built)
 
     def found(self, lowered: Lowered) -> Built | None:
-        return cubins.stored(lowered)
+        return cubins.stored(lowered, self.name)
 
     def expect(self, source: str) -> None:
         if "triton" in source and (PTX in source or TILE_IR not in source):
             ptx.begin()
+
+    def toolkit(self) -> str:
+        return f"triton {installed_version('triton')}, {compiler()}"
 
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # otherwise no task of this process uses triton

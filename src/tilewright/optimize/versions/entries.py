@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -27,6 +26,7 @@ from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.patches import git_mode
 from tilewright.optimize.versions.repositories import place_of_tree, run_refs
 from tilewright.optimize.versions.user_tree import FileContent, FileState
+from tilewright.tools.child import workplace
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ class EntryStore:
         states = {f"was/{name}": file.was for name, file in known.items()}
         states |= {f"now/{name}": file.now for name, file in known.items()}
         rows = [f"{git_mode(state)} {state.blob} 0\t{name}\0" for name, state in states.items() if state.blob]
-        with tempfile.TemporaryDirectory(prefix="tilewright-journal-") as folder:
-            places = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": f"{folder}/index"}
+        with workplace() as folder:
+            places = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": f"{folder}/index"}
             git = Git(Path(folder), {**self._git.variables, **places}, self._git.passed)
             git("update-index", "-z", "--index-info", stdin="".join(rows))
             tree = git.line("write-tree")

@@ -33,6 +33,15 @@ def locked(path: Path, holder: str, busy: str) -> IO[bytes]:
         time.sleep(0.02)
 
 
+def is_free(path: Path) -> bool:
+    """Returns whether no process has the lock. Does not make the file."""
+    try:
+        with path.open("rb") as lock:
+            return _taken(lock)
+    except FileNotFoundError:
+        return True
+
+
 def release(lock: IO[bytes]) -> None:
     """Removes the file and releases the lock."""
     Path(lock.name).unlink(missing_ok=True)

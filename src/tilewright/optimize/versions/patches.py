@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileContent, FileState, in_a_line
+from tilewright.tools.child import workplace
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OUTSIDE = ("--- ", "+++ ", "-- ", "--")
@@ -129,7 +129,7 @@ def _content(git: Git, name: str, facts: Sequence[str], mode: int) -> FileConten
 @contextmanager
 def _scratch() -> Iterator[Git]:
     """Makes a temporary empty repository. With it, git uses neither a repository above the folder nor its settings."""
-    with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
+    with workplace() as folder:
         git = Git(Path(folder))
         git("init", "--quiet", "--template=")
         yield git

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.errors import MachineError
+from tilewright.ledger.file import make_private
 from tilewright.optimize.versions.git import Git, GitError
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
@@ -87,7 +89,12 @@ def _common_checkout(files: Sequence[Path]) -> Path | None:
             if not any(message in error.stderr for message in NO_WORKTREE):
                 raise
             return None
-    return Path(tops.pop()) if len(tops) == 1 else None
+    if len(tops) != 1:
+        return None
+    top = tops.pop()
+    if not os.path.isabs(top) or not all(path.is_relative_to(os.path.realpath(top)) for path in files):
+        raise MachineError(f"git says that {files[0]} is in the checkout {top!r}; fix: see what `git --version` prints")
+    return Path(top)
 
 
 def _import_root(path: Path) -> Path:
@@ -102,6 +109,7 @@ def _import_root(path: Path) -> Path:
 def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
     """Returns the private repository for ``identity``. Makes it if it does not exist."""
     digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
+    make_private(home)
     folder = home / "repositories" / f"{name}-{digest}"
     _make(folder)
     return _bare(folder)

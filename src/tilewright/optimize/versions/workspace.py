@@ -23,7 +23,7 @@ from typing import IO
 
 from tilewright.candidate.client import Forbidden
 from tilewright.errors import MachineError
-from tilewright.ledger.file import storage
+from tilewright.ledger.file import make_private, storage
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.locks import locked, release
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of, run_refs, word
@@ -56,7 +56,7 @@ class Workspace:
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder
         self.branch, self.base_commit = branch.name, branch.base
-        self._git, self._lock = git, lock
+        self._git, self._lock, self._forgotten = git, lock, False
         self.kept = git.line("rev-parse", "--verify", f"{run_refs(run)}/kept")
 
     @classmethod
@@ -149,6 +149,10 @@ class Workspace:
         """Returns the patch of one commit."""
         return self._difference(f"{commit}^", commit)
 
+    def forget(self) -> None:
+        """Makes `close` also remove the branch and the refs, because the ledger has no row of this run."""
+        self._forgotten = True
+
     def close(self) -> None:
         """Removes the worktree. The branch stays at the last kept commit, or at the baseline."""
         if self._lock.closed:
@@ -156,6 +160,10 @@ class Workspace:
         try:
             self._restore()
             _discard(self.place.git, self.folder)
+            if self._forgotten:
+                refs = self.place.git("for-each-ref", "--format=%(refname)", f"{run_refs(self.run)}/").split()
+                gone = "".join(f"delete {ref}\n" for ref in (*refs, f"refs/heads/{self.branch}"))
+                self.place.git("update-ref", "--stdin", stdin=gone)
         finally:
             release(self._lock)
 
@@ -297,6 +305,7 @@ def _refuse(others: list[str]) -> None:
 
 def _worktrees(home: Path) -> Path:
     """Makes the folder of the worktrees. If the folder is in the user's checkout, git ignores it."""
+    make_private(home)
     folder = home / "worktrees"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("*\n")

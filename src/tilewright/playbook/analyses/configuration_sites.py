@@ -12,6 +12,9 @@ Several literals may have the shipped values, but only one is in effect. Each li
 changed file shows whether the literal was the one in effect. One change may edit two places. A hint that the literal
 does not contain is written in the decorator. A hint that a ``replace_hints(...)`` call sets is written in that call.
 
+If the kernel ships on other architectures, too (`elsewhere`), these keep their values: a hint of the decorator becomes
+a ``ByTarget``, and a value of the space is written to its ``shipped_for``.
+
 A library often lists its configurations by architecture, under a condition on ``get_device_capability()``. If the
 condition depends on nothing else, it is evaluated, and the lists of other architectures do not change.
 """
@@ -28,6 +31,7 @@ import libcst as cst
 from tilewright.languages import language_of
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import pairs_of
+from tilewright.playbook.analyses.per_architecture import by_target, decorator_of, elsewhere, on_one
 from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.cutile import HINTS
@@ -60,10 +64,13 @@ class ConfigurationSite:
     promise: float = 1.0
     fixed: Configuration = Configuration(())  # noqa: RUF009  (frozen)
     same: int = 0
+    only_on: str = ""
 
     def site(self, what: str, values: tuple[Value, ...], promise: float = 1.0, why: str = "") -> Site:
         """Makes the site of an entry at this place."""
-        return Site(self.kernel, self.line, self.column, what, values, promise * self.promise, why)
+        return Site(
+            self.kernel, self.line, self.column, what, values, promise * self.promise, why, only_on=self.only_on
+        )
 
     def value(self, changes: Mapping[str, Value]) -> str:
         """Formats changes as the value of a site: ``TILE_M=64,occupancy=2``."""
@@ -72,6 +79,12 @@ class ConfigurationSite:
 
 def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     """Returns the places in ``source`` that hold the incumbent's configuration, the likeliest first; may be empty."""
+    per_architecture = bool(elsewhere(source, facts.task, facts.kernel)) or by_target(source, facts.kernel) != {}
+    only_on = facts.board.arch if per_architecture or facts.task.space.shipped_for else ""
+    return tuple(replace(place, only_on=only_on) for place in _places(source, facts))
+
+
+def _places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     kernel = facts.kernel
     if spaces := source.calls_named("Space"):
         shipped = _literals_in(argument(spaces[0], "shipped"))
@@ -82,7 +95,7 @@ def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     search = _Search(source, facts, kernel)
     found = sorted(search.literals(), key=lambda place: (-len(place.constants), -place.same))
     found = found or list(search.assignments())
-    if not found and (decorator := _decorator(source, kernel)) is not None:
+    if not found and (decorator := decorator_of(source, kernel)) is not None:
         return (ConfigurationSite(kernel, *source.place(decorator), f"decorator of {kernel}", ()),)
     return tuple(replace(place, promise=likely * place.promise) for place, likely in zip(found, LIKELY, strict=False))
 
@@ -133,7 +146,7 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     nodes = (node for kind in kinds for node in source.every(kind))
     node = site.node(source, nodes, "no configuration begins here")
     if node in source.calls_named("Space"):
-        return written_in_space(source, changes)
+        return written_in_space(source, changes, site.only_on)
     replaced = {name for hints in _replaced_hints(source, site.kernel).values() for name in hints}
     left = {name: value for name, value in changes.items() if name not in replaced}
     done = set[str]()
@@ -151,12 +164,13 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
         source = source.changed({call: with_argument(call, name, repr(changes[name])) for call in calls})
     if others := [name for name in left if name not in HINTS]:
         raise site.refused(source, f"the configuration here has no literal value of {', '.join(others)}")
-    return _with_decorator(source, site.kernel, left) if left else source.text
+    return _with_decorator(source, site.kernel, left, site.only_on) if left else source.text
 
 
-def written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
+def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str = "") -> str:
     """Returns the text with ``changes`` as the space's shipped values; new values and hints are added to its lists.
 
+    only_on: the architecture that ships the values, if the others keep their own.
     Raises `NotApplicable` for a constant that the space does not have.
     """
     space = task_code.space_of(source)
@@ -169,7 +183,7 @@ def written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
         known = listed if isinstance(listed, (tuple, list)) else [Unread(name)]
         missing = value not in known and not any(isinstance(each, (Unread, list, dict)) for each in known)
         values = (None, value) if name not in lists["shipped"] else (value,) if missing else ()
-        source = task_code.with_knob(source, name, values, value, hint=kind == "hints")
+        source = task_code.with_knob(source, name, values, value, hint=kind == "hints", only_on=only_on)
     return source.text
 
 
@@ -207,22 +221,19 @@ def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.
     return node
 
 
-def _with_decorator(source: Source, kernel: str, hints: Mapping[str, Value]) -> str:
-    """Returns the text with other hints in the kernel's decorator; None removes a hint."""
-    decorator = _decorator(source, kernel)
+def _with_decorator(source: Source, kernel: str, hints: Mapping[str, Value], only_on: str = "") -> str:
+    """Returns the text with other hints in the kernel's decorator; None removes a hint. ``only_on``: as for a site."""
+    decorator = decorator_of(source, kernel)
     if decorator is None:
         raise NotApplicable(f"{source.name}: the kernel {kernel} is not in this file")
     called = decorator.decorator
     call = called if isinstance(called, cst.Call) else cst.Call(called)
     for name, value in hints.items():
-        call = with_argument(call, name, None if value is None else repr(value))
+        now = argument(call, name)
+        text = on_one(source, now, only_on, value) if only_on else None if value is None else repr(value)
+        call = with_argument(call, name, text)
     new = call if call.args else call.func
     return source.replaced({decorator: decorator.with_changes(decorator=new)})
-
-
-def _decorator(source: Source, kernel: str) -> cst.Decorator | None:
-    function = source.functions.get(kernel)
-    return None if function is None else source.kernel_decorator(function)
 
 
 # Finding the literals that hold a configuration ---------------------------------------------------

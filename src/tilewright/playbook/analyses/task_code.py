@@ -8,7 +8,7 @@ names. So the launch can pass them to the kernel, and the patch is easy to read.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -77,10 +77,13 @@ def own_kernel(facts: KernelFacts, source: Source) -> str:
     return kernel if kernel in source.kernels and kernel == facts.kernel else ""
 
 
-def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> Source:
+def with_knob(
+    source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False, only_on: str = ""
+) -> Source:
     """Returns the source with the knob ``name`` in its space. ``shipped`` is its value in the shipped configuration.
 
     ``values`` are added to the values that the space lists for the knob. If there are none, the list does not change.
+    ``only_on``: the architecture that ships the value; the others keep theirs, and leave a new hint to the compiler.
     """
     space = space_of(source)
     lists = "hints" if hint else "constants"
@@ -90,13 +93,28 @@ def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value
             raise NotApplicable(f"{what}= of the space is not written as a literal dictionary")
     if not isinstance(own, cst.Dict):
         raise NotApplicable(f"{source.name}: the space ships no literal configuration")
-    new = _with_keyword(space, "shipped", with_entry(own, name, shipped))
+    if not only_on:
+        new = _with_keyword(space, "shipped", with_entry(own, name, shipped))
+    else:
+        new = space if entry_of(own, name) else _with_keyword(space, "shipped", with_entry(own, name, None))
+        new = _with_keyword(new, "shipped_for", _for_one(source, space, only_on, {name: shipped}))
     if values:
         given = given if isinstance(given, cst.Dict) else cst.Dict(elements=())
         known = entry_of(given, name)
         listed = [*([] if known is None else _values(known)), *values, shipped]
         new = _with_keyword(new, lists, with_entry(given, name, tuple(dict.fromkeys(listed))))
     return source.changed({space: new})
+
+
+def _for_one(source: Source, space: cst.Call, arch: str, changes: Mapping[str, Value]) -> cst.Dict:
+    """Returns the space's ``shipped_for`` with other values for one architecture."""
+    table = argument(space, "shipped_for") or cst.Dict(elements=())
+    row = entry_of(table, arch) or cst.Dict(elements=()) if isinstance(table, cst.Dict) else None
+    if not isinstance(table, cst.Dict) or not isinstance(row, cst.Dict):
+        raise NotApplicable(f"{source.name}: shipped_for= of the space is not written as a literal dictionary")
+    for name, value in changes.items():
+        row = with_entry(row, name, value)
+    return with_expression(table, arch, row)
 
 
 def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
@@ -107,7 +125,11 @@ def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
 
 def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
     """Returns a literal dictionary with ``value`` for the key ``name``. A new key is added at the end."""
-    new = cst.parse_expression(repr(value))
+    return with_expression(node, name, cst.parse_expression(repr(value)))
+
+
+def with_expression(node: cst.Dict, name: str, new: cst.BaseExpression) -> cst.Dict:
+    """As `with_entry`, for a value that is an expression."""
     if entry_of(node, name) is None:
         last = cst.DictElement(cst.SimpleString(f'"{name}"'), new)
         return node.with_changes(elements=[*_with_commas(node.elements), last])

@@ -119,6 +119,8 @@ class DescribedLaunch:
     autotuned: Autotuned | None = None
     closure: Mapping[str, Value] = field(default_factory=dict)
     """The values of the variables that a kernel uses of the function around it. A module is its name after `MODULE`."""
+    text: str = ""
+    """The result of `needed.digest_of_needed` for the kernel; empty if it was not computed. Only the store has it."""
 
     def arrays(self) -> tuple[Argument, ...]:
         """Returns all arrays in the order of the arguments, including arrays in lists and tuples."""

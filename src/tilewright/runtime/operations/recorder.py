@@ -75,7 +75,10 @@ class OperationRecorder:
         self.operations, self.busy, self.paused = 0, False, 0
         self.most = MOST_OPERATIONS
         """After this many operations, the following ones pass unrecorded."""
+        self.on_full: Callable[[], None] = lambda: None
         self._modes: list[Any] = []
+        self._depth = (0, 0)
+        """The number of modes of torch, of each kind, when this recorder had begun."""
         self.on_backward: Callable[[], None] = lambda: None
 
     # Beginning and end ------------------------------------------------------------------------------
@@ -85,6 +88,21 @@ class OperationRecorder:
         self._modes = list(_modes(self))
         for mode in self._modes:
             mode.__enter__()
+        self._depth = _depth()
+
+    def rest(self) -> bool:
+        """Pauses, unless the program uses modes of its own. Returns whether it does."""
+        if _depth() != self._depth:
+            return False
+        self.pause()
+        return True
+
+    def go_on_after_rest(self) -> bool:
+        """Records again, unless the program now uses modes of its own. Returns whether it does."""
+        if _depth() != tuple(each - 1 for each in self._depth):
+            return False
+        self.start()
+        return True
 
     def stop(self) -> None:
         """Ends the recording."""
@@ -164,6 +182,8 @@ class OperationRecorder:
         part.rows.append((stack, kind.number, flags, call.ins, outs, call.number, round(us, 1)))
         part.operations += 1
         self.operations += 1
+        if self.operations == self.most:
+            self.on_full()
         if kind.sized:
             part.events.append((len(part.rows), "sized", self.names[kind.number], stack, call.ins[:1], moved))
 
@@ -320,6 +340,21 @@ def _names_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
     given = [*args[:1], kwargs.get("device"), kwargs.get("other")]
     return any(isinstance(each, (str, torch.device, torch.Tensor)) for each in given)
+
+
+def inside(frame: FrameType | None) -> bool:
+    """Returns whether a frame belongs to a call that torch makes to a recorder."""
+    while frame is not None:
+        if frame.f_code.co_name in ("__torch_dispatch__", "__torch_function__"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _depth() -> tuple[int, int]:
+    import torch
+
+    return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
 
 
 def _modes(recorder: OperationRecorder) -> Iterator[Any]:

@@ -10,15 +10,17 @@ import functools
 import json
 import math
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime import observing
-from tilewright.runtime.operations.recorder import MOST_OPERATIONS, OperationRecorder, RecordingPart
+from tilewright.runtime.operations.recorder import MOST_OPERATIONS, OperationRecorder, RecordingPart, inside
 from tilewright.runtime.process import leave, seed_torch, write_record
 
 if TYPE_CHECKING:
@@ -36,9 +38,14 @@ operations many times as slow."""
 AFTER, AFTER_S = 1.0, 15.0
 """The program is not waited for longer than so many times the time of the recorded steps, nor longer than so many
 seconds, to reach an evaluation."""
+EVALUATION_S = 5.0
+"""The program is ended after so many seconds of a recorded evaluation."""
 BEFORE_MODULES = 20_000
 """The most operations that are recorded before the program calls its first module. A program may make its data by
 hundreds of thousands of small operations, each of which is many times as slow while it is recorded."""
+REST_S = 0.002
+"""The time after which the recorder tries to leave a program that has made so many operations, and tries again: even an
+operation that it passes on unrecorded is several times as slow."""
 LIKE = 3
 """So many parts with the same operations are stored; of others only the number and the time of the operations."""
 
@@ -58,7 +65,7 @@ class RecordingObserver(observing.Observer):
         self.recorder.most = BEFORE_MODULES
         self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
         self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
-        self._first = math.inf
+        self._first, self._resting = math.inf, False
 
     def begin(self) -> None:
         """Sets the hooks, and begins to record."""
@@ -66,7 +73,7 @@ class RecordingObserver(observing.Observer):
         self._leave_out_compiled()
         self._watch_evaluations()
         self._watch_optimizers()
-        self.recorder.on_backward = self._backward
+        self.recorder.on_backward, self.recorder.on_full = self._backward, self._rest
         self.recorder.start()
         self._sampler.start()
 
@@ -85,8 +92,21 @@ class RecordingObserver(observing.Observer):
         self.recorder.parts[-1].own_ns += int(1e9 * waited)
         return waited
 
+    def _rest(self) -> None:
+        """Takes the recorder off the program soon, until the program calls a module."""
+
+        def rest() -> bool:
+            wanted = self.recorder.most == BEFORE_MODULES
+            self._resting = wanted and self.recorder.rest()
+            return self._resting or not wanted
+
+        if self.recorder.most == BEFORE_MODULES:
+            _in_between(REST_S, rest)
+
     def _call(self, module: Module) -> None:
         self.recorder.most = MOST_OPERATIONS
+        if self._resting and self.recorder.go_on_after_rest():
+            self._resting = False
         super()._call(module)
 
     def _stepped(self) -> None:
@@ -115,9 +135,10 @@ class RecordingObserver(observing.Observer):
         self._first = min(self._first, now)
         return self.steps >= RECORDED or (_alone() and self.steps >= FEWEST and now - self._first > LONG_S)
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
         self.finish("steps")
         leave()
+        return True
 
     def _watch_evaluations(self) -> None:
         """Records again from the first call of ``eval`` after the recorded steps, until the next step."""
@@ -130,6 +151,8 @@ class RecordingObserver(observing.Observer):
             if not mode and self._waiting and not self._evaluates:
                 self._evaluates = True
                 self.recorder.go_on()
+                if _alone():
+                    _in_between(EVALUATION_S, self._end)
             result: Module = train(module, mode)
             return result
 
@@ -187,6 +210,23 @@ class RecordingObserver(observing.Observer):
                 stack = self.recorder.places.key(frame)
                 host[stack] = host.get(stack, 0.0) + 1e6 * (now - before)
             before = now
+
+
+def _in_between(seconds: float, act: Callable[[], bool]) -> None:
+    """Calls ``act`` in the main thread after ``seconds``, outside of the recorder; again if it returns False.
+
+    Does nothing if the program uses SIGALRM itself.
+    """
+
+    def interrupted(_: int, frame: FrameType | None) -> None:
+        if inside(frame) or not act():
+            signal.setitimer(signal.ITIMER_REAL, REST_S)
+        else:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+        signal.signal(signal.SIGALRM, interrupted)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _alone() -> bool:

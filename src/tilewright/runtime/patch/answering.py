@@ -50,10 +50,14 @@ class Problem:
         return digest(self.parts)
 
     def fits(self, winner: Winner) -> bool:
-        """Returns whether a stored winner is one of these configurations, and has an outcome for each of them."""
+        """Returns whether a stored winner is one of these configurations, and has an outcome for each of them. Times
+        are numbers, because the caller gets them."""
         if winner.index is None or not 0 <= winner.index < len(self.labels):
             return False
         same = [outcome.get("label") for outcome in winner.outcomes] == list(self.labels)
+        times = [outcome.get("us") for outcome in winner.outcomes]
+        if not all(us is None or type(us) in (int, float) for us in times) or (same and times[winner.index] is None):
+            return False
         return same and winner.label == self.labels[winner.index]
 
 

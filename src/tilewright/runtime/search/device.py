@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from tilewright.errors import NoGpu, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.boards import Board
 from tilewright.race.event_timer import EventTimer, torch_flush
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
-from tilewright.runtime.arrays import CallValue, Stream
+from tilewright.runtime.arrays import CallValue, Stream, handle_of
 from tilewright.runtime.key import hardware_of
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.trials import Trial
@@ -73,11 +73,9 @@ class CudaDevice:
             raise NoGpu("tuning launches kernels, and torch finds no CUDA device here")
         index = getattr(getattr(stream, "device", None), "index", None)
         self._index = cuda.current_device() if index is None else index
-        named = (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name))
-        handle: Any = next(named, stream)
         self._stream = cuda.current_stream(self._index)
-        if handle is not None and int(handle) != self._stream.cuda_stream:
-            self._stream = cuda.ExternalStream(int(handle), device=self._index)
+        if stream is not None and (handle := handle_of(stream)) != self._stream.cuda_stream:
+            self._stream = cuda.ExternalStream(handle, device=self._index)
 
     @property
     def arch(self) -> str:

@@ -27,7 +27,8 @@ AWAITED = "cuda.tile.tune"
 VARIABLE = "TILEWRIGHT_PATCH"
 LAUNCHES, CAPTURE = ("cuda.tile", "triton"), "TILEWRIGHT_CAPTURE"
 TORCH, PROFILE = "torch", "TILEWRIGHT_PROFILE"
-COPIED, OBSERVE, SEEDED = "TILEWRIGHT_COPIED", "TILEWRIGHT_OBSERVE", ("random", "numpy.random")
+REPLACED, COPIED = "TILEWRIGHT_REPLACED", "TILEWRIGHT_COPIED"
+OBSERVE, SEEDED = "TILEWRIGHT_OBSERVE", ("random", "numpy.random")
 OPERATIONS, GRAPHS = "TILEWRIGHT_OPERATIONS", "TILEWRIGHT_GRAPHS"
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -59,6 +60,8 @@ def start() -> None:
     TILEWRIGHT_PATCH is neither yes nor no."""
     if os.environ.get(COPIED, "").strip():
         _installer("tilewright.runtime.copied", "redirect")()
+    if os.environ.get(REPLACED, "").strip():
+        _installer("tilewright.runtime.replaced", "redirect")()
     if os.environ.get(CAPTURE, "").strip():
         for module in LAUNCHES:
             _wait_for(module, _installer("tilewright.runtime.capture.capture", "record"))

@@ -38,6 +38,9 @@ The others are the sources of the kernel and of the author's functions for the g
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
 """The names of the items in an array's part of a key (`key.array_part`)."""
 
+PREDICTED = "predicted, not measured"
+"""The end of the label of a row that `tilewright tune` predicted without a GPU."""
+
 Config: TypeAlias = Mapping[str, Value]
 Parts: TypeAlias = Mapping[str, Json]
 Order: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], bool]
@@ -117,6 +120,7 @@ class MatchingRow:
     match: Literal["exact", "nearest"]
     distance: float = 0.0
     differs: tuple[str, ...] = ()
+    label: str = ""
 
 
 class ConfigFile:
@@ -136,7 +140,7 @@ class ConfigFile:
         space has a configuration. Without ``allowed``, only rows with an equal space are used."""
         index = self._exact.get(canonical(parts))
         if index is not None and (allowed is None or allowed(self.rows[index]["config"])):
-            return MatchingRow(self.rows[index]["config"], "exact")
+            return self._matching(index, "exact")
         return self._nearest(parts, allowed)
 
     def _nearest(self, parts: Parts, allowed: Callable[[Config], bool] | None) -> MatchingRow | None:
@@ -152,16 +156,21 @@ class ConfigFile:
             elif "space" not in differs or allowed is not None:
                 near.append((distance, "toolkit" in differs, index, differs))
         for distance, _, index, differs in sorted(near):
-            config = self.rows[index]["config"]
-            if allowed is None or allowed(config):
-                return MatchingRow(config, "nearest", distance, differs)
+            if allowed is None or allowed(self.rows[index]["config"]):
+                return self._matching(index, "nearest", distance, differs)
         if refused:
             warn_once(
                 f"{self.name} was tuned for another source of {self.kernel} and is not used for it; fix: tune "
-                f"again, then `tilewright tuned export {self.kernel}`",
+                f"again, then `tilewright tuned export {self.kernel}`; for a task, `tilewright tune FILE --into DIR`",
                 about=f"source of {self.name}",
             )
         return None
+
+    def _matching(
+        self, index: int, match: Literal["exact", "nearest"], distance: float = 0.0, differs: tuple[str, ...] = ()
+    ) -> MatchingRow:
+        row = self.rows[index]
+        return MatchingRow(row["config"], match, distance, differs, str(row.get("label", "")))
 
     @cached_property
     def _alike(self) -> dict[str, list[tuple[int, Layout, dict[str, str]]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tilewright.runtime.search.trials import FailedTrial, label
 from tilewright.runtime.store.winners import Winner
 
 if TYPE_CHECKING:
+    from tilewright.runtime.capture.described import DescribedLaunch
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
 
@@ -64,11 +66,22 @@ def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> 
 
     indices = {"winner": result.best, "runner_up": result.runner_up, "shipped": 0}
     chosen = {name: trials[index] for name, index in indices.items() if index is not None}
-    return {
-        name: described(trial.kernel, trial.grid, trial.arguments()).to_json()
+    launches = {
+        name: described(trial.kernel, trial.grid, trial.arguments())
         for name, trial in chosen.items()
         if not isinstance(trial, FailedTrial)
     }
+    return {name: replace(launch, text=_text(launch)).to_json() for name, launch in launches.items()}
+
+
+def _text(launch: DescribedLaunch) -> str:
+    """Returns the digest that `unchanged` compares before it executes the kernel's file; empty without a file."""
+    from tilewright.source.needed import digest_of_needed
+
+    try:
+        return digest_of_needed(Path(launch.file), launch.qualname)
+    except RequestError:  # a kernel of a notebook or of another generated source
+        return ""
 
 
 def winner_us(winner: Winner) -> float | None:
@@ -178,8 +191,9 @@ class Kernels:
         for winner in self.winners:
             modules.setdefault(winner.kernel, set()).add(module(winner))
         self._by_key = {winner.key: _full_name(winner, modules[winner.kernel] - {""}) for winner in self.winners}
-        self._full_names = tuple(dict.fromkeys(self._by_key.values()))
-        self._called = {self._by_key[winner.key]: self._shortest(winner) for winner in self.winners}
+        one_of_each = {self._by_key[winner.key]: winner for winner in self.winners}
+        self._full_names = tuple(one_of_each)
+        self._called = {full: self._shortest(winner) for full, winner in one_of_each.items()}
 
     def __iter__(self) -> Iterator[str]:
         """Yields the short names of the kernels."""

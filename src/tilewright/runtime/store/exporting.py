@@ -8,6 +8,7 @@ because the key cannot be computed from the row.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,15 +37,27 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
         raise RequestError(
             f"{kernel} is the name of {len(modules)} kernels, in {', '.join(modules)}; export one at a time"
         )
-    named = _latest(winner for winner in winners if winner.config is not None and not _of_bucket(winner.parts))
+    named = _latest(
+        winner for winner in winners
+        if winner.config is not None and not _of_bucket(winner.parts) and _is_json(winner)
+    )  # fmt: skip
     if not named:
-        why = "its configurations have no named fields; fix: make them mappings or dataclasses"
+        why = "its configurations have no named fields, or numbers that are not finite; fix: make them mappings"
         raise RequestError(f"nothing to export for {kernel}: {why}")
     common, rows = without_common([(parts, _row(each, parts)) for each in named for parts in [_reduced(each.parts)]])
     return {
         "format": config_file.FORMAT, "version": config_file.VERSION, "kernel": kernel, "module": "".join(modules),
         "rule": MatchRule().to_json(), "common": common, "rows": rows,
     }  # fmt: skip
+
+
+def _is_json(winner: Winner) -> bool:
+    """Returns whether all numbers of a winner are finite, as JSON needs. A search stores no others."""
+    try:
+        json.dumps([dict(winner.parts), dict(winner.config or {}), dict(winner.shipped or {})], allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _latest(winners: Iterable[Winner]) -> list[Winner]:
@@ -99,8 +112,10 @@ def as_json(file: ConfigData) -> str:
 def as_python(file: ConfigData) -> str:
     """Returns the text of a module that has the file as ``TABLE`` and imports nothing."""
     rule, name = "\n".join(f"    {line}" for line in file["rule"]["text"]), config_file.NAME_IN_PYTHON
+    # Any other name could end the docstring, and the rest of it would be executed.
+    kernel = file["kernel"] if re.fullmatch(r"[\w.<>]+", file["kernel"]) else "a kernel"
     return (
-        f'"""Tuned configurations of {file["kernel"]}, written by `tilewright tuned export --python`.\n\n'
+        f'"""Tuned configurations of {kernel}, written by `tilewright tuned export --python`.\n\n'
         f"A look-up is ``tilewright.runtime.store.config_file.load({name}).find(parts)``:\n\n{rule}\n"
         f'"""\n\n{name} = {_shown(file, 0, ascii)}\n'
     )

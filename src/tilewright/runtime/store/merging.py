@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import RequestError
 from tilewright.records import Json
-from tilewright.runtime.store.config_file import SOURCES, ConfigData, ConfigFile, ConfigRow, Parts, canonical
+from tilewright.runtime.store.config_file import PREDICTED, SOURCES, ConfigData, ConfigFile, ConfigRow, Parts, canonical
 
 UNKNOWN_BOARD = "an unnamed GPU"
 PER_ROW = frozenset(("arrays", "board"))
@@ -32,7 +32,7 @@ def merged(new: ConfigData, earlier: ConfigFile) -> Merged:
 
     Raises RequestError if the earlier file is the one of another kernel.
     """
-    _refuse_another_kernel(new, earlier)
+    refuse_another_kernel(earlier, new["kernel"], new["module"])
     named = (*SOURCES, *earlier.rule.may_differ)
     rows: dict[str, tuple[Parts, ConfigRow]] = {}
     for parts, row in zip(earlier.parts, earlier.rows, strict=True):
@@ -42,7 +42,7 @@ def merged(new: ConfigData, earlier: ConfigFile) -> Merged:
         parts = {**new["common"], **row["parts"]}
         call = _call(parts, named)
         before = only_earlier.pop(call, None)
-        if before is None or str(before[1].get("created", "")) <= row["created"]:
+        if before is None or _replaces((parts, row), before):
             rows[call] = (parts, row)
     kept: dict[str, int] = {}
     for parts, _ in only_earlier.values():
@@ -66,16 +66,19 @@ def without_common(rows: Sequence[tuple[Parts, ConfigRow]]) -> tuple[dict[str, J
     ]
 
 
-def _refuse_another_kernel(new: ConfigData, earlier: ConfigFile) -> None:
-    modules = (earlier.module, new["module"])
-    if earlier.kernel != new["kernel"] or (all(modules) and modules[0] != modules[1]):
-        there, here = (
-            ".".join(filter(None, (m, k))) for m, k in zip(modules, (earlier.kernel, new["kernel"]), strict=True)
-        )
-        raise RequestError(
-            f"{earlier.name} has the configurations of {there}, and the store those of {here}; fix: another folder, "
-            "or --replace to write a new file"
-        )
+def refuse_another_kernel(earlier: ConfigFile, kernel: str, module: str) -> None:
+    """Raises RequestError if the file is the one of another kernel, or of a kernel of this name in another module."""
+    if earlier.kernel != kernel or (earlier.module and module and earlier.module != module):
+        there, here = (".".join(filter(None, names)) for names in ((earlier.module, earlier.kernel), (module, kernel)))
+        raise RequestError(f"{earlier.name} has the configurations of {there}, not of {here}")
+
+
+def _replaces(new: tuple[Parts, ConfigRow], earlier: tuple[Parts, ConfigRow]) -> bool:
+    """Returns whether the new row of a call is used: it is not older, and does not predict what was measured."""
+    same_source = all(canonical(new[0].get(name)) == canonical(earlier[0].get(name)) for name in SOURCES)
+    if same_source and new[1]["label"].endswith(PREDICTED) and earlier[1].get("us") is not None:
+        return False
+    return str(earlier[1].get("created", "")) <= new[1]["created"]
 
 
 def _call(parts: Parts, left_out: tuple[str, ...]) -> str:

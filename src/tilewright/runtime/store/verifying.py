@@ -36,6 +36,7 @@ from tilewright.runtime.search.device import CudaDevice, Device, Shot
 from tilewright.runtime.search.scratch import DeviceLost, Kept, NoRoom, arrays_of, tensor_of
 from tilewright.runtime.search.trials import Trial, label
 from tilewright.runtime.store import evidence
+from tilewright.runtime.store.unchanged import unchanged_launches
 from tilewright.runtime.store.winners import Winner
 
 Verdict: TypeAlias = Literal["holds", "drifted", "wrong", "cannot"]
@@ -157,15 +158,16 @@ def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
         raise _Cannot(f"it was tuned on another GPU: {board}, here {here.board}")
     if not winner.launches or "winner" not in winner.launches:
         raise _Cannot("no launch was stored with it" + (": it was imported" * (winner.origin == "import")))
-    return {name: DescribedLaunch.from_json(launch) for name, launch in winner.launches.items()}
+    return unchanged_launches(winner)
 
 
 def source_problem(winner: Winner) -> str:
     """Returns how the kernel's present source differs from the tuned one: it is missing or changed. Empty if the
-    source is the same, or if no launch was stored. Imports the kernel's module."""
+    source is the same, or if no launch was stored. Imports the kernel's module, after `unchanged` has compared all
+    that can be compared without executing it."""
     try:
-        for launch in (winner.launches or {}).values():
-            loaded_kernel(DescribedLaunch.from_json(launch))
+        for launch in unchanged_launches(winner).values():
+            loaded_kernel(launch)
     except RequestError as error:
         return str(error)
     except Exception as error:  # what the user's module raises, or a bad description

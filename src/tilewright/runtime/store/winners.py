@@ -166,7 +166,8 @@ class Winners:
 
         def listed(file: _File) -> list[dict[str, Value]]:
             with file._reading() as connection:
-                return [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
+                query = "SELECT * FROM winners ORDER BY kernel, created, key"
+                return [dict(row) for row in ledger_file.fetch_all(connection, query)]
 
         nothing: list[dict[str, Value]] = []
         winners = []
@@ -289,12 +290,6 @@ class _File(DatabaseFile):
 
     def _storage(self) -> AbstractContextManager[None]:
         return ledger_file.storage(self.path, self._schema.variable, self._patience)
-
-    def _opened(self) -> sqlite3.Connection:
-        connection = super()._opened()
-        # Without this, one row that is not UTF-8 makes all rows unreadable.
-        connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-        return connection
 
 
 def _stored(connection: sqlite3.Connection, key: str) -> Winner | None:

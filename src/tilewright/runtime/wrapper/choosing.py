@@ -45,7 +45,8 @@ class Chooser:
     def launch(self, call: MissedCall) -> None:
         """Launches the kernel on the call's own arrays. Raises `NoGpu` if there is none."""
         mode = modes.mode(self.declared.mode)
-        choice = self._choice(call, mode) if call.has_gpu else self._shipped("there is no GPU")
+        untuned = Choice(self.declared.space.shipped, "shipped", "there is no GPU")
+        choice = self._choice(call, mode) if call.has_gpu else untuned
         arguments = self.declared.kernel_arguments(call.call, choice.config)
         grid = self.declared.grid(call.call, choice.config)
         try:
@@ -58,7 +59,7 @@ class Chooser:
 
     def _choice(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.OFF:
-            return self._keep(call, mode, self._shipped("tuning is off"))
+            return self._keep(call, mode, self._shipped(call, "tuning is off"))
         try:
             known = self._in_memory(call) or self._in_store(call) or self._in_config_file(call)
             if known is not None:
@@ -66,7 +67,7 @@ class Chooser:
             return self._without_search(call, mode) or self._searched(call, mode)
         except Exception as error:  # the user's call goes on
             warn(f"{self.declared.name} is not tuned ({in_one_line(error)}); its shipped configuration runs")
-            return self._keep(call, mode, self._shipped("tuning failed"))
+            return self._keep(call, mode, self._shipped(call, "tuning failed"))
 
     def _keep(self, call: MissedCall, mode: Mode, choice: Choice) -> Choice:
         """Makes the hot path launch ``choice``. If the choice is tuned, this applies to all modes of `TUNING`, else
@@ -75,8 +76,8 @@ class Chooser:
         call.keep(TUNING if choice.tuned else (mode,), choice, entry)
         return choice
 
-    def _shipped(self, why: str) -> Choice:
-        return Choice(self.declared.space.shipped, "shipped", why)
+    def _shipped(self, call: MissedCall, why: str) -> Choice:
+        return Choice(call.space.shipped, "shipped", why)
 
     def _in_memory(self, call: MissedCall) -> Choice | None:
         """Returns a choice that was tuned in this process, in another mode."""
@@ -90,7 +91,7 @@ class Chooser:
         if winner is not None:
             return Choice(winner, "stored", f"key {call.key[:12]}")
         bucket = self._in_bucket(call)
-        if bucket is not None and bucket == self.declared.space.shipped:
+        if bucket is not None and bucket == call.space.shipped:
             return Choice(bucket, "stored", "the bucket's winner, which is the shipped one")
         return None
 
@@ -132,7 +133,7 @@ class Chooser:
         bucket = self._in_bucket(call)
         choice = None if bucket is None else Choice(bucket, "bucket", "not checked on this shape")
         if mode is not Mode.STORED:  # not kept: the next call outside the capture is tuned
-            return choice or self._shipped("a CUDA graph is being captured")
+            return choice or self._shipped(call, "a CUDA graph is being captured")
         if choice is None and not self._warned_missing:
             from tilewright.runtime.store.evidence import shapes_of
 
@@ -145,12 +146,12 @@ class Chooser:
                 f"nothing is stored for {self.declared.name} on {call.board} with {arrays}: its shipped configuration "
                 f"runs ({why}); fix: {fix}, or `tilewright tuned import` a file that another machine exported"
             )
-        return self._keep(call, mode, choice or self._shipped("nothing is stored"))
+        return self._keep(call, mode, choice or self._shipped(call, "nothing is stored"))
 
     def _searched(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.NOW:
             return self._keep(call, mode, self._locked_search(call))
-        shipped = self._keep(call, mode, self._shipped("it is being tuned in the background"))
+        shipped = self._keep(call, mode, self._shipped(call, "it is being tuned in the background"))
         copied = call.copied()
 
         def search() -> None:
@@ -170,9 +171,9 @@ class Chooser:
                 return known
             if not acquired:
                 warn(f"another process has been tuning {self.declared.name} for long; its shipped configuration runs")
-                return self._shipped("another process is tuning it")
+                return self._shipped(call, "another process is tuning it")
             if (bucket := self._in_bucket(call)) is not None:
-                choice = self._search(call, (self.declared.space.shipped, bucket))
+                choice = self._search(call, (call.space.shipped, bucket))
                 if choice.config == bucket:
                     return replace(choice, why="the bucket's winner, checked on this shape")
             return self._search(call, call.configurations)

@@ -21,6 +21,7 @@ from tilewright.runtime.wrapper.declared import Call, Declared
 from tilewright.runtime.wrapper.known import Choice, Entry, Key, KnownCalls
 from tilewright.runtime.wrapper.signature import KeyKind, kind_of
 from tilewright.source.digest import source_of
+from tilewright.space.space import Space
 
 FORMAT = 1
 """The format of the key. Increase it when the meaning of a part of the key changes."""
@@ -88,13 +89,25 @@ class MissedCall:
         return {n: value for n, value in self.named.items() if isinstance(value, (bool, int, str)) and n not in own}
 
     @cached_property
+    def space(self) -> Space:
+        """The space of the kernel, with the configuration that ships on this GPU."""
+        space = self.declared.space
+        return space.on(f"sm_{self.arch}") if space.shipped_for else space
+
+    @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
-        return self.declared.space.configurations(self.arch, self.dims)
+        return self.space.configurations(self.arch, self.dims)
 
     def allows(self, config: Mapping[str, Value]) -> bool:
-        """Returns whether the space allows a configuration for the exact shape. The shipped one is always allowed."""
-        space = self.declared.space
-        return dict(config) == dict(space.shipped) or space.allows(config, self.arch, self.dims) is None
+        """Returns whether the space has a configuration, with values of the same types, and allows it for the exact
+        shape. A stored or imported configuration may have any values. The shipped one is always allowed."""
+        space = self.space
+        if config.keys() != {*space.knobs}:
+            return False
+        own = Configuration.of({name: config[name] for name in space.knobs})
+        if any(repr(value) not in map(repr, space.known_values(name)) for name, value in own.items()):
+            return False  # 2.0 and True equal 2 and 1, but are other constants
+        return space.declares(own) and (own == space.shipped or space.allows(own, self.arch, self.dims) is None)
 
     @cached_property
     def arrays(self) -> dict[str, Json]:

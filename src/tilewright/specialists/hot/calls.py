@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.program.command import ProgramCommand
@@ -19,6 +18,7 @@ from tilewright.runtime.called import VARIABLE
 from tilewright.specialists.hot.functions import HotFunction
 from tilewright.specialists.hot.inserting import after_imports, free_name
 from tilewright.specialists.hot.running import ProgramEnd, started
+from tilewright.tools.child import workplace
 
 SECONDS = 120.0
 """Most seconds of the recorded run."""
@@ -71,8 +71,8 @@ def calls_of(
     """
     by_key = {f"{number}": each for number, each in enumerate(functions)}
     texts = {path: recorded_text(path, by_key) for path in dict.fromkeys(each.file for each in functions)}
-    with TemporaryDirectory(prefix="tilewright-calls-") as folder, program_copy(command, texts) as copy:
-        end = started(copy, {VARIABLE: folder}, seconds, lambda: any(Path(folder).glob("*.json")))
+    with workplace() as folder, program_copy(command, texts) as copy:
+        end = started(copy, {VARIABLE: str(folder)}, seconds, lambda: any(Path(folder).glob("*.json")))
         rows = [row for file in sorted(Path(folder).glob("*.json")) for row in json.loads(file.read_text())]
     found: dict[HotFunction, list[ObservedCall]] = {}
     for row in sorted(rows, key=lambda row: -row["seconds"]):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tilewright.errors import RequestError
 from tilewright.program.command import ProgramCommand
@@ -15,6 +14,7 @@ from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture.capture import DESCRIBE_VARIABLE, VARIABLE
 from tilewright.runtime.capture.record import Recorded
 from tilewright.specialists.hot.running import ProgramEnd, started
+from tilewright.tools.child import workplace
 
 SECONDS = 300.0
 """Most seconds of the captured run."""
@@ -30,7 +30,7 @@ def launches_of(
     describe: describes launches without running them. A program with CPU tensors can then continue without a GPU, but
         its results are wrong.
     """
-    with TemporaryDirectory(prefix="tilewright-capture-") as folder, program_copy(command, {}) as copy:
+    with workplace() as folder, program_copy(command, {}) as copy:
         record = Path(folder, "capture.json")
         changes = {VARIABLE: str(record), DESCRIBE_VARIABLE: "1" if describe else ""}
         end = started(copy, changes, seconds, lambda: bool(capture_record.parts_of(record)))

@@ -104,8 +104,9 @@ def _written(
             continue
         except TaskError as error:
             return NoProposal("inapplicable", f"{function.name} is no reference: {error}", site)
-        if isinstance(found, GaveUp):
-            return NoProposal("inapplicable", f"needs a proposer: {function.name}: {found}", site)
+        if not isinstance(found, CorrectTask):
+            why = found if isinstance(found, GaveUp) else found.verdict.reason
+            return NoProposal("inapplicable", f"needs a proposer: {function.name}: {why}", site)
         return reference, found, file
     return NoProposal("inapplicable", f"needs a proposer: {reason}", site)
 

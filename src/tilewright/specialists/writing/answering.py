@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError
 from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer, light_measure
-from tilewright.specialists.writing.attempting import GaveUp, first_correct, tuned
+from tilewright.specialists.writing.attempting import GaveUp, UncheckedTask, first_correct, tuned
 from tilewright.specialists.writing.expression import OutsideForms
 from tilewright.specialists.writing.writing import ReferenceSource, source_of
 
@@ -43,7 +43,8 @@ def written_answer(delegation: Delegation, source: ReferenceSource, language: st
     """Generates the kernel, checks it and tunes it. The result is the task file and a patch that adds it.
 
     The file is in Tilewright's own folder, so that a later specialist, such as tileir, can continue with it. No file of
-    the user changes, so the answer does not count as an applied change. A kernel that is not correct is not returned.
+    the user changes, so the answer does not count as an applied change. A kernel that is not correct is not returned. A
+    kernel that only a GPU can check is returned as unverified on a machine without one.
     """
     file = written_file(delegation, source, language)
     dtype = delegation.dtype or "bfloat16"
@@ -54,7 +55,8 @@ def written_answer(delegation: Delegation, source: ReferenceSource, language: st
     text, name, how = file.read_text(encoding="utf-8"), file.name, "measured" if run.measured else "predicted"
     patch = "\n".join(unified_diff([], text.splitlines(), "/dev/null", f"b/{name}", lineterm="")) + "\n"
     said = f"wrote {name}, a {language} kernel of the form '{found.task.form.name}', {found.attempt}; by the "
-    said += f"{found.verdict.engine} it is {found.verdict.verdict}; it ships {shipped}"
+    why = f" ({' '.join(found.verdict.reason.split())})" if isinstance(found, UncheckedTask) else ""
+    said += f"{found.verdict.engine} it is {found.verdict.verdict}{why}; it ships {shipped}"
     notes = {f"{name}/{number}": note for number, note in enumerate(found.task.notes, 1)}
     notes[run.run] = f"{how} best: {run.workloads[0]}"
     return SpecialistAnswer("analysed", said, tuple(_measures(run, shipped)), notes, patch, str(file))

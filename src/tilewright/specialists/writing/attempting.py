@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.languages import language_named
 from tilewright.specialists.writing.shipped import with_shipped
 from tilewright.specialists.writing.writing import ATTEMPTS, ReferenceSource, WrittenTask, write_task
 
@@ -30,6 +31,15 @@ class CorrectTask:
 
 
 @dataclass(frozen=True)
+class UncheckedTask:
+    """A generated task in a language whose kernels run on a GPU only, on a machine without a GPU."""
+
+    task: WrittenTask
+    verdict: Verdict
+    attempt: str
+
+
+@dataclass(frozen=True)
 class GaveUp:
     """All attempts were incorrect. ``reasons``: one sentence for each attempt."""
 
@@ -42,8 +52,10 @@ class GaveUp:
 def first_correct(
     source: ReferenceSource, language: str, file: Path, *, dtype: str = "bfloat16",
     dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), engine: str | None = None,
-) -> CorrectTask | GaveUp:  # fmt: skip
+) -> CorrectTask | UncheckedTask | GaveUp:  # fmt: skip
     """Generates the task of a reference in ``file``, by the first of `ATTEMPTS` that passes the check.
+
+    If nothing here can check the kernel, the first attempt is returned unchecked.
 
     engine: ``interpreter`` or ``gpu``; None: the GPU if there is one that the compiler supports.
     If all attempts are incorrect, ``file`` does not exist afterwards. Raises OutsideForms, and TaskError if the
@@ -60,6 +72,8 @@ def first_correct(
         (verdict, *_) = check(str(file), engine=engine, quick=True)
         if verdict.verdict.startswith("correct"):
             return CorrectTask(task, verdict, attempt.name)
+        if verdict.verdict == "unverified" and language_named(language).on_gpu_only and verdict.engine != "gpu":
+            return UncheckedTask(task, verdict, attempt.name)
         tried[task.text] = f"{attempt.name}: {verdict.verdict}: {' '.join(verdict.reason.split())}"
     file.unlink()
     return GaveUp(tuple(tried.values()))

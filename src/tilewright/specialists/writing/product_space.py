@@ -36,16 +36,16 @@ class ProductCandidates:
         listed = {knob: tuple(column) for knob, column in zip(knobs, columns, strict=True)}
         rows = "\n".join(f"                {literal(row)}," for row in self.rows)
         return "\n".join((
-            _dictionary("constants", {each: listed[each] for each in constants}),
-            _dictionary("hints", {each: listed[each] for each in self.hints}),
-            _dictionary("shipped", dict(zip(knobs, self.rows[0], strict=True))),
+            dictionary_text("constants", {each: listed[each] for each in constants}),
+            dictionary_text("hints", {each: listed[each] for each in self.hints}),
+            dictionary_text("shipped", dict(zip(knobs, self.rows[0], strict=True))),
             "        only=[",
             "            dict(zip((", _filled(map(literal, knobs), 16), "            ), row)) for row in (",
             rows, "            )", "        ],",
         ))  # fmt: skip
 
 
-def _dictionary(name: str, entries: Mapping[str, object]) -> str:
+def dictionary_text(name: str, entries: Mapping[str, object]) -> str:
     text = _filled((f"{literal(key)}: {literal(value)}" for key, value in entries.items()), 12)
     return f"        {name}={{\n{text}\n        }},"
 

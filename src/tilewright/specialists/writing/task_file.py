@@ -15,12 +15,20 @@ from tilewright.specialists.writing.forms import KernelForm
 
 @dataclass(frozen=True)
 class KernelText:
-    """The text from the writer of a language: imports, kernels, body of the launch, and arguments of the space."""
+    """The text from the writer of a language: imports, kernels, body of the launch, and arguments of the space.
+
+    serves: the condition that the dimensions must meet, or "".
+    odd: the extents of a product's odd workload.
+    check_needs: the needs of a check, for the heading.
+    """
 
     imports: tuple[str, ...]
     kernels: str
     launch: str
     space: str
+    serves: str = ""
+    odd: tuple[int, int, int] = (1000, 519, 3001)
+    check_needs: str = "no GPU"
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class ReferenceText:
 
 FILE = '''"""{about}
 
-tilewright check {file}     is it correct? Needs no GPU
+tilewright check {file}     is it correct? Needs {check_needs}
 tilewright tune {file}      the best configuration for each workload; predicted where there is no GPU
 """
 
@@ -111,16 +119,17 @@ def text_of(
     )
     promises = [f"    independent={_tuple(_independent(form))},\n"] if _independent(form) else []
     promises += ["    special_values=True,\n"] if form.name == "element-wise" else []
+    promises += [f"    serves=lambda {', '.join(names)}: {written.serves},\n"] if written.serves else []
     return FILE.format(
         about=fill(" ".join((about, *(f"Note: {note}." for note in computation.notes))), 116), file=file,
         imports=imports, kernels=written.kernels, parameters=parameters, launch=written.launch,
         given="config, hardware" if "hardware." in written.launch else "config",
         reference=reference.text, name=name, call=reference.call, dims=", ".join(names),
         tensors="\n".join(f"        {_tensor(each, each.name in outputs, _limits(form))}" for each in tensors),
-        flops=_flops(form), promises="".join(promises), space=written.space,
+        flops=_flops(form), promises="".join(promises), space=written.space, check_needs=written.check_needs,
         workloads="\n".join(
             f"        {_quoted(which)}: {{{', '.join(f'{_quoted(axis)}: {size}' for axis, size in sizes.items())}}},"
-            for which, sizes in _workloads(form, names, dims).items()
+            for which, sizes in _workloads(form, names, dims, written.odd).items()
         ),
     )  # fmt: skip
 
@@ -184,14 +193,16 @@ def _tensor(operand: Operand, is_output: bool, limits: Mapping[str, str]) -> str
     return f'"{operand.name}": tw.{kind}({_tuple(operand.shape)}, "{operand.dtype}"{drawn}),'
 
 
-def _workloads(form: KernelForm, names: list[str], given: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def _workloads(
+    form: KernelForm, names: list[str], given: Mapping[str, int], odd_product: tuple[int, ...]
+) -> dict[str, dict[str, int]]:
     """Returns workloads: the user's, with large extents, with odd extents, and with rows that do not fit into a
     tile."""
     rank = len(form.axes)
     large: tuple[int, ...]
     odd: tuple[int, ...]
     if form.name == "product of matrices":
-        large, odd = PRODUCT, (1000, 519, 3001)
+        large, odd = PRODUCT, odd_product
     elif rank == 1:
         large, odd = (ONE_AXIS,), (100_003,)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import UnknownChoice
-from tilewright.specialists.writing import cutile, cutile_product, triton, triton_product
+from tilewright.specialists.writing import cutedsl, cutedsl_product, cutile, cutile_product, triton, triton_product
 from tilewright.specialists.writing.expression import FLOATS, Computation, OutsideForms
 from tilewright.specialists.writing.forms import KernelForm, Product, form_of, product_of
 from tilewright.specialists.writing.named import OPERATIONS, operation_in
@@ -21,6 +21,7 @@ Products = Callable[[KernelForm, str, Product], KernelText]
 WRITERS: Mapping[str, tuple[Rows, Products]] = {
     "cutile": (cutile.write, cutile_product.write_product),
     "triton": (triton.write, triton_product.write_product),
+    "cutedsl": (cutedsl.write, cutedsl_product.write_product),
 }
 """Two writers for each language: one for element-wise and row computations, one for matrix products."""
 
@@ -95,17 +96,16 @@ def write_task(
     """
     if language not in WRITERS:
         raise UnknownChoice("language", language, WRITERS)
+    name = source.function if source.function != "reference" else "kernel"
+    kernel, (write, write_product) = f"{name}_kernel", WRITERS[language]
     try:
         computation = read(source.text, source.function, dtype, source.origin)
         form = form_of(_with_dtypes(computation, outputs))
+        is_product = form.name == "product of matrices"
+        written = write_product(form, kernel, product_of(form)) if is_product else write(form, kernel, attempt.plain)
     except OutsideForms as error:
         what = f"'{source.function}' is outside the forms that are written, and needs a proposer"
         raise OutsideForms(f"{what}: {error}") from None
-    name = source.function if source.function != "reference" else "kernel"
-    write, write_product = WRITERS[language]
-    kernel = f"{name}_kernel"
-    is_product = form.name == "product of matrices"
-    written = write_product(form, kernel, product_of(form)) if is_product else write(form, kernel, attempt.plain)
     text = text_of(form, written, reference_of(source, computation), name, file, dims or {})
     if attempt.smallest:
         text = with_tiles(text, _half_of_smallest if is_product and attempt.plain else min)

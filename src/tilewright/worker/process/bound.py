@@ -8,11 +8,11 @@ from typing import Any
 
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
-from tilewright.records import Configuration, Failed
+from tilewright.launching.driver import ProgramLaunch
+from tilewright.records import Configuration, Failed, Workload
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.worker.process.backends import Runner
-from tilewright.worker.process.driver import ProgramLaunch
 
 Tensors = Mapping[str, Any]
 
@@ -41,24 +41,15 @@ def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: 
 
 
 def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
-    """Returns a launch through the driver. Compiles the cubin if `Language.found` has none.
-
-    The launch function gets only specifications of arrays.
-    """
-    from tilewright.compile.compile import BUDGET_SECONDS, hints_of
-    from tilewright.worker.programs import program
+    """Returns a launch through the driver. Compiles the cubin if `Language.found` has none."""
+    from tilewright.compile.compile import Unit
+    from tilewright.worker.programs import built_here
 
     arrays = {name: _specification(name, tensor) for name, tensor in tensors.items()}
-    launch = task.launched(config, dims, arrays, board)
-    language = language_of(launch.kernel)
-    lowered = language.lower(launch, hints_of(task, config), config, board.arch)
-    if isinstance(lowered, Failed):
-        raise RuntimeError(f"{lowered.stage}: {lowered.reason}")
-    built = language.found(lowered) or language.assemble(lowered, BUDGET_SECONDS)
+    built = built_here(task, Unit(Workload("", dims), config, board), arrays)
     if isinstance(built, Failed):
         raise RuntimeError(f"{built.stage}: {built.reason}")
-    made = program(task.name, language.arguments(launch), launch.grid, lowered, built)
-    return BoundLaunch(ProgramLaunch(made, tensors, aligned=False), built.symbol)
+    return BoundLaunch(ProgramLaunch(built[0], tensors, aligned=False), built[0].symbol)
 
 
 def _specification(name: str, tensor: Any) -> ArraySpec:

@@ -16,13 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.hardware.gpu import detect
-from tilewright.race.event_timer import FLUSH_L2_TIMES
-from tilewright.task.tensors import Distribution
-from tilewright.verify.arrays import HOST, Array
-from tilewright.verify.images import memory_of_machine, storage
-from tilewright.verify.tolerance import draw
-from tilewright.worker.process.backends import Runner
-from tilewright.worker.process.cuda import (
+from tilewright.launching.cuda import (
     CapturedGraph,
     DeviceBytes,
     DriverContext,
@@ -31,6 +25,12 @@ from tilewright.worker.process.cuda import (
     Stream,
     free_and_total,
 )
+from tilewright.race.event_timer import FLUSH_L2_TIMES
+from tilewright.task.tensors import Distribution
+from tilewright.verify.arrays import HOST, Array
+from tilewright.verify.images import memory_of_machine, storage
+from tilewright.verify.tolerance import draw
+from tilewright.worker.process.backends import Runner
 
 DRAWN_SHARE = 16
 """Inputs are kept on the host up to this fraction of its memory. Each check uploads them again."""

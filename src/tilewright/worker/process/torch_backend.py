@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilewright.launching.cuda import DeviceBytes
 from tilewright.race.event_timer import torch_flush
 from tilewright.task.tensors import Distribution
 from tilewright.verify.arrays import Array, Tensors
 from tilewright.verify.images import memory_of_machine
 from tilewright.verify.tolerance import draw
 from tilewright.worker.process.backends import Runner
-from tilewright.worker.process.cuda import DeviceBytes
 
 CHUNK = 1 << 24  # words of eight bytes that are summed at a time, to limit the memory for a checksum
 TENSORS = Tensors(torch)

@@ -35,18 +35,18 @@ import numpy as np
 
 from tilewright.errors import MachineError, TilewrightError, in_one_line
 from tilewright.hardware.gpu import Monitor
+from tilewright.launching import cuda
+from tilewright.launching.driver import ProgramLaunch
 from tilewright.race import protocol
 from tilewright.race.protocol import Rounds, interleaved
 from tilewright.task.loading import load_task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Message, private_stdout, receive, send
-from tilewright.worker.process import cuda
 from tilewright.worker.process.backends import Runner
 from tilewright.worker.process.bound import Tensors, bound
 from tilewright.worker.process.buffers import InputSets
 from tilewright.worker.process.choosing import needs_torch
 from tilewright.worker.process.clock import GpuClock
-from tilewright.worker.process.driver import ProgramLaunch
 from tilewright.worker.process.examiner import DeviceExaminer, Prepared
 
 if TYPE_CHECKING:

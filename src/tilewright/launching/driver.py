@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tilewright.launching import cuda
+from tilewright.launching.tensor_maps import encoded
 from tilewright.records import LaunchFacts
 from tilewright.task.tensors import DIVISOR, alignment_of
 from tilewright.worker.messages import PackedNumber, Parameter, Pointer, Program, TensorMap
-from tilewright.worker.process import cuda
-from tilewright.worker.process.tensor_maps import encoded
 
 if TYPE_CHECKING:
     from cuda.bindings.driver import (

@@ -92,6 +92,19 @@ def allocated(nbytes: int, owner: object) -> int:
     return int(memory)
 
 
+def make_current(device: int) -> None:
+    """Gives this thread the context of a GPU that torch uses, too, unless the thread has a context."""
+    checked(driver().cuInit(0))
+    if not int(checked(driver().cuCtxGetCurrent()) or 0):
+        context = checked(driver().cuDevicePrimaryCtxRetain(checked(driver().cuDeviceGet(device))))
+        checked(driver().cuCtxSetCurrent(context))
+
+
+def current_device() -> int:
+    """Returns the index of the GPU whose context this thread has."""
+    return int(checked(driver().cuCtxGetDevice()))
+
+
 class DriverContext:
     """The CUDA context, which torch uses, too. New work goes to the stream ``current``, a CUDA handle."""
 

@@ -23,9 +23,12 @@ def folder() -> Path:
     return Path(os.environ.get("TILEWRIGHT_HOME") or ".tilewright") / "cubins"
 
 
-def key_of(lowered: Lowered) -> str:
-    """Returns the SHA-256 of the code, the options and the compiler's version."""
-    compiler = "nvidia-cuda-tileiras" if lowered.is_tile_ir else "triton"
+def key_of(lowered: Lowered, package: str) -> str:
+    """Returns the SHA-256 of the code, the options and the compiler's version.
+
+    package: the pip package of the compiler, for code that is not Tile IR.
+    """
+    compiler = "nvidia-cuda-tileiras" if lowered.is_tile_ir else package
     with suppress(metadata.PackageNotFoundError):  # the compiler was not installed by pip
         compiler += metadata.version(compiler)
     return hashlib.sha256(repr((lowered.identity, lowered.symbol, compiler)).encode()).hexdigest()
@@ -37,7 +40,9 @@ def store(built: Sequence[Built]) -> int:
     with suppress(OSError):  # the worker then compiles again
         folder().mkdir(parents=True, exist_ok=True)
         for each in keyed:
-            made = {"cubin": base64.b64encode(each.cubin).decode(), "symbol": each.symbol, "seconds": each.seconds}
+            kept = {ending: base64.b64encode(data).decode() for ending, data in each.files.items()}
+            made = {"cubin": base64.b64encode(each.cubin).decode(), "symbol": each.symbol, "seconds": each.seconds,
+                    "files": kept}  # fmt: skip
             new = folder() / f"{each.cache_key}.{os.getpid()}"
             new.write_text(json.dumps({**made, "facts": asdict(each.facts)}))
             new.replace(folder() / f"{each.cache_key}.json")
@@ -47,16 +52,17 @@ def store(built: Sequence[Built]) -> int:
     return len(keyed)
 
 
-def stored(lowered: Lowered) -> Built | None:
+def stored(lowered: Lowered, package: str) -> Built | None:
     """Returns the cubin of this code; None if there is none, or if its file cannot be read."""
     try:
-        made = json.loads((folder() / f"{key_of(lowered)}.json").read_text())
+        made = json.loads((folder() / f"{key_of(lowered, package)}.json").read_text())
         facts = {**made["facts"], "scratch": tuple(map(tuple, made["facts"]["scratch"]))}
         maps = ({**each, "box": tuple(each["box"])} for each in facts["tensor_maps"])
         facts["tensor_maps"] = tuple(TensorMapLayout(**each) for each in maps)
         cubin = base64.b64decode(made["cubin"])
         return Built(
-            lowered.configuration, lowered.arch, cubin, made["symbol"], made["seconds"], facts=LaunchFacts(**facts)
-        )
+            lowered.configuration, lowered.arch, cubin, made["symbol"], made["seconds"], facts=LaunchFacts(**facts),
+            files={ending: base64.b64decode(data) for ending, data in made["files"].items()},
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None

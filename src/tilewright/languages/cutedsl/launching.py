@@ -1,0 +1,53 @@
+"""Launches a compiled CuTe DSL kernel through its host code, which makes the tensor maps and calls CUDA.
+
+The host code takes the address of a slot for each argument. A tensor whose shape and strides are constants is its
+address alone, as `cutlass.compiler` documents for the calling convention CutlassCall.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.languages.cutedsl.tracing import front_end
+
+
+def runtime_libraries() -> list[str]:
+    """Returns the paths of the libraries that the host code calls."""
+    return list(front_end().cute.runtime.find_runtime_libraries(enable_tvm_ffi=False))
+
+
+class HostCode:
+    """The host code of one kernel, loaded with the cubin in it. ``libraries``: the paths of the libraries it calls."""
+
+    def __init__(self, made: bytes, libraries: Sequence[str]) -> None:
+        front_end()
+        import cutlass.compiler as cc
+
+        self.compiler, artifact = cc, cc.deserialize_compilation_artifact(made)
+        (metadata,) = artifact.metadata
+        self._executor = cc.Executor.from_object_artifact(artifact, list(libraries))
+        self.function = self._executor.get_executable_function(metadata.symbol_name)
+
+    def bound(self, args: Sequence[Any]) -> Callable[[int | None], None]:
+        """Returns a function that launches with these arguments on a stream."""
+        left, stream = iter(args), ctypes.c_void_p(0)
+        slots = [
+            stream if isinstance(parameter, self.compiler.Stream) else self._slot(parameter, next(left))
+            for parameter in self.function.metadata.params
+        ]
+        addresses, function = [ctypes.addressof(slot) for slot in slots], self.function
+
+        def launched(handle: int | None) -> None:
+            stream.value = handle or 0
+            function.call(addresses, 0)
+
+        return launched
+
+    def _slot(self, parameter: Any, value: Any) -> Any:
+        if isinstance(parameter, self.compiler.Tensor):
+            return ctypes.c_void_p(int(value.data_ptr()))
+        if parameter.abi_arg_index is None:  # a constant of the code, whose slot is not read
+            return ctypes.c_void_p(0)
+        return parameter.dtype.get_ctype()(value)

@@ -1,0 +1,120 @@
+"""The host code of a kernel, run on this CPU against a library that records what it asks CUDA for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.compile.compile import Compiled, Unit, compile_all
+from tilewright.hardware.architectures import default_board
+from tilewright.languages.cutedsl import LANGUAGE
+from tilewright.records import Built, Configuration, MachineCode
+from tilewright.task.loading import load_task
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
+
+pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed: pip install 'tilewright[cutedsl]'")
+
+from tests.languages.cutedsl import kernels
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "cute_gemm.py"
+SOURCE = Path(__file__).parent / "recording_runtime.c"
+RUN = """
+import sys
+from pathlib import Path
+from tilewright.languages.cutedsl.launching import HostCode
+
+class Tensor:
+    def __init__(self, address): self.address = address
+    def data_ptr(self): return self.address
+
+args = [Tensor(int(each[1:])) if each[0] == "@" else float(each) for each in sys.argv[4:]]
+HostCode(Path(sys.argv[1]).read_bytes(), [sys.argv[2]]).bound(args)(int(sys.argv[3]))
+"""
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Runs host code in a process of its own, because a library stays loaded."""
+
+    library: Path
+    folder: Path
+
+    def launches(self, built: Built, *args: str, stream: int = 77) -> list[dict[str, Any]]:
+        made, recorded = self.folder / "made", self.folder / "recorded"
+        made.write_bytes(built.files["object"])
+        recorded.write_text("")
+        command = [sys.executable, "-c", RUN, str(made), str(self.library), str(stream), *args]
+        done = subprocess.run(command, env={**os.environ, "RECORDED": str(recorded)}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in recorded.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if (compiler := shutil.which("cc") or shutil.which("gcc")) is None:
+        pytest.skip("no C compiler")
+    made = tmp_path_factory.mktemp("library") / "librecording.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(made), str(SOURCE)], check=True)
+    return made
+
+
+@pytest.fixture
+def recorder(library: Path, tmp_path: Path) -> Recorder:
+    return Recorder(library, tmp_path)
+
+
+def gemm(values: str, workload: str = "odd") -> Compiled:
+    task = load_task(str(EXAMPLE))
+    (compiled,) = compile_all(task, [Unit(task.workload(workload), task.space.parse(values), default_board("sm_90"))])
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("values", "grid", "cluster", "products"),
+    [
+        ("", [24, 1, 1], [2, 1, 1], 4),  # 1000 × 520: 4 × 3 clusters of two tiles of 128 × 256
+        ("CLUSTER_M=1,CLUSTER_N=2,SCHEDULE=pingpong,TILE_N=128", [24, 2, 1], [1, 2, 1], 8),
+        ("CLUSTER_M=1,PERSISTENT=False,TILE_N=128", [40, 1, 1], [1, 1, 1], 4),
+    ],
+)
+def test_the_launch_facts_are_what_the_host_code_asks_for(
+    recorder: Recorder, values: str, grid: list[int], cluster: list[int], products: int
+) -> None:
+    compiled = gemm(values)
+    built, code = compiled.built, compiled.code
+    assert isinstance(built, Built) and isinstance(code, MachineCode), built
+    (launch,) = recorder.launches(built, "@1048576", "@2097152", "@3145728")
+    assert launch["block"] == [built.facts.threads, 1, 1] == [384, 1, 1]
+    assert launch["shared"] == built.facts.shared_bytes == code.shared_bytes > 200_000
+    assert (launch["cluster"], launch["grid"], launch["stream"]) == (cluster, grid, 77)
+    assert built.facts.cluster == code.cluster == cluster[0] * cluster[1] * cluster[2]
+    task = load_task(str(EXAMPLE))
+    dims = compiled.unit.workload.dims
+    given = task.launched(compiled.unit.configuration, dims, task.arrays(dims), default_board("sm_90"))
+    assert launch["grid"] == [given.grid[0] * cluster[0], cluster[1], 1]
+    assert (code.tensor_path, code.tensor_instructions, code.stack_bytes) == ("HGMMA", products, 0)
+    assert any("MULTICAST" in kind for kind in code.copies) == (code.cluster > 1)
+    assert {"STSM.128"} < set(code.copies) and any(kind.startswith("UTMASTG") for kind in code.copies)
+
+
+def test_tensors_constants_and_numbers_are_passed(recorder: Recorder) -> None:
+    tensors = tuple(ArraySpec(name, (1000,), "float32") for name in ("a", "b", "out"))
+    cases = (
+        (Launch(kernels.add, (8,), (*tensors, 2.0)), ("@4096", "@8192", "@12288", "2.0"), [8, 1, 1]),
+        (Launch(kernels.fill, (1,), (tensors[0], 2.5)), ("@4096", "2.5"), [1, 1, 1]),
+    )
+    for launch, args, grid in cases:
+        lowered = LANGUAGE.lower(launch, {}, Configuration.of({}), "sm_80")
+        built = LANGUAGE.assemble(lowered, 60)  # type: ignore[arg-type]
+        assert isinstance(built, Built), built
+        (asked,) = recorder.launches(built, *args)
+        assert (asked["pointer"], asked["grid"], asked["shared"]) == (4096, grid, 0)
