@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import cuda.tile as ct
 import pytest
@@ -33,6 +33,7 @@ from tilewright.runtime import modes
 from tilewright.runtime.environment import TuningWarning
 from tilewright.runtime.store.warn_once import TunedStoreWarning
 from tilewright.runtime.store.winners import Winners
+from tilewright.runtime.wrapper import wrapper
 from tilewright.runtime.wrapper.buckets import powers_of_two
 
 torch = pytest.importorskip("torch")
@@ -589,6 +590,12 @@ def test_an_argument_that_causes_ever_new_searches_is_named_once(world: World, c
             op(STREAM, *call(n))
     (only,) = warned
     assert len(world.searches) == 40 and re.search(said, str(only.message))
+
+
+def test_a_type_checker_knows_the_tuned_function(world: World) -> None:
+    """`op.tuned.chosen(…)` passes mypy; a plain function has no such attribute."""
+    made = get_type_hints(wrapper.tuned, {"Any": Any, **vars(wrapper)})["return"]
+    assert made is wrapper.TunedFunction and get_type_hints(made)["tuned"] is wrapper.Tuned is type(world.tuned().tuned)
 
 
 def test_few_values_are_no_warning(world: World) -> None:

@@ -53,21 +53,16 @@ class CannotBeRead(Rule):
             why, line, column = error.msg or "not valid Python", error.lineno or 1, error.offset or 1
         elif isinstance(error, RecursionError):
             why = TOO_DEEP
-        if isinstance(error, SyntaxError) and not OTHER_REASONS.search(why) and is_newer_syntax(path):
+        if isinstance(error, SyntaxError) and not OTHER_REASONS.search(why) and _is_newer_syntax(path):
             version = ".".join(map(str, sys.version_info[:2]))
             return LintFinding(self, "note", path, line, column, f"not read: its syntax is newer than Python {version}")
         return LintFinding(self, self.level, path, line, column, f"cannot be read: {why}")
 
 
-def is_newer_syntax(path: Path) -> bool:
-    """Returns whether libcst can parse a file, whose parser knows the syntax of newer versions of Python."""
-    import libcst
+def _is_newer_syntax(path: Path) -> bool:
+    from tilewright.source.syntax import is_newer_syntax  # libcst takes long to import
 
-    try:
-        libcst.parse_module(path.read_bytes())
-    except Exception:  # libcst raises its own errors, and those of decoding
-        return False
-    return True
+    return is_newer_syntax(path)
 
 
 class CacheKey(Rule):
