@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np  # noqa: F401  (pytester forgets what a run imports, and NumPy is imported once per process)
 import pytest
 
 pytest_plugins = ["pytester"]

@@ -113,6 +113,10 @@ class _Scopes:
         self.lock = Lock()
         self.readers: WeakSet[ReadsMode] = WeakSet()
 
+    def add(self, reader: ReadsMode) -> None:
+        with self.lock:
+            self.readers.add(reader)
+
     def set(self, only: bool, opened: int) -> None:
         with self.lock:
             self.only, self.open = only, self.open + opened

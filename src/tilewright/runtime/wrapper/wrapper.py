@@ -120,7 +120,7 @@ class Tuned:
         self._environment = environment
         self._title = declared.name if declared.name.isidentifier() else "tuned_kernel"
         self._function = self._first_function()
-        modes.scopes.readers.add(self)
+        modes.scopes.add(self)
 
     def chosen(self, *values: CallValue) -> Choice | None:
         """Returns the choice for calls with such arguments in the present mode; None before the first such call."""
