@@ -83,12 +83,12 @@ def drawn(folder: Path) -> dict[str, Any]:
         except TilewrightError as error:
             report = str(error)
         if isinstance(report, str) or not report.findings:
-            passed[package] = report if isinstance(report, str) else f"no finding in {report.files} files"
+            passed[package] = report if isinstance(report, str) else f"no finding in {len(report.files)} files"
             continue
         found = sorted(report.findings, key=lambda each: (str(each.file), each.line, each.code))
-        used[package] = {"files": report.files, "findings": len(found), "rules": dict(Counter(f.code for f in found))}
+        used[package] = {"files": len(report.files), "findings": len(found), "rules": dict(Counter(f.code for f in found))}
         every += [(package, each, root) for each in draw.sample(found, min(MOST, len(found)))]
-        print(f"{package:34} {report.files:5} files, {len(found):4} findings", flush=True)
+        print(f"{package:34} {len(report.files):5} files, {len(found):4} findings", flush=True)
     chosen = draw.sample(every, min(FINDINGS, len(every)))
     rows = [row_of(number, package, each, root) for number, (package, each, root) in enumerate(chosen, 1)]
     return {**made_here(), "seed": SEED, "order": order, "packages": used, "passed over": passed, "findings": rows}
