@@ -30,9 +30,9 @@ from tilewright.lint.rule import LintFinding
 SEED, PACKAGES, FINDINGS = 20261128, 10, 60
 CANDIDATES = (
     "autoawq", "bitsandbytes", "comfy-kitchen", "conch-triton-kernels", "cut-cross-entropy", "deepspeed", "flag-gems",
-    "gemlite", "gptqmodel", "helion", "hqq", "lightning-attn", "lmdeploy", "megablocks", "native-sparse-attention-pytorch",
-    "nunchaku", "quack-kernels", "ring-attention-pytorch", "sageattention", "sglang", "torchao", "triton-kernels",
-    "tritonparse", "turbot5", "unsloth", "xformers",
+    "gemlite", "gptqmodel", "helion", "hqq", "lightning-attn", "lmdeploy", "megablocks",
+    "native-sparse-attention-pytorch", "nunchaku", "quack-kernels", "ring-attention-pytorch", "sageattention",
+    "sglang", "torchao", "triton-kernels", "tritonparse", "turbot5", "unsloth", "xformers",
 )  # fmt: skip
 """Packages with kernels in Triton, none of which the rules were written for."""
 LARGEST = 100e6
@@ -60,7 +60,7 @@ def fetched(package: str, folder: Path) -> Path | str:
 
 
 def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[str, Any]:
-    path = Path(finding.path)
+    path = finding.file
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     first, last = max(0, finding.line - 1 - AROUND), finding.line + AROUND
     code = "\n".join(f"{n + 1:5} {lines[n]}" for n in range(first, min(last, len(lines))))
@@ -83,12 +83,12 @@ def drawn(folder: Path) -> dict[str, Any]:
         except TilewrightError as error:
             report = str(error)
         if isinstance(report, str) or not report.findings:
-            passed[package] = report if isinstance(report, str) else f"no finding in {report.files} files"
+            passed[package] = report if isinstance(report, str) else f"no finding in {len(report.files)} files"
             continue
-        found = sorted(report.findings, key=lambda each: (str(each.path), each.line, each.code))
-        used[package] = {"files": report.files, "findings": len(found), "rules": dict(Counter(f.code for f in found))}
+        found = sorted(report.findings, key=lambda each: (str(each.file), each.line, each.code))
+        used[package] = {"files": len(report.files), "findings": len(found), "rules": dict(Counter(f.code for f in found))}
         every += [(package, each, root) for each in draw.sample(found, min(MOST, len(found)))]
-        print(f"{package:34} {report.files:5} files, {len(found):4} findings", flush=True)
+        print(f"{package:34} {len(report.files):5} files, {len(found):4} findings", flush=True)
     chosen = draw.sample(every, min(FINDINGS, len(every)))
     rows = [row_of(number, package, each, root) for number, (package, each, root) in enumerate(chosen, 1)]
     return {**made_here(), "seed": SEED, "order": order, "packages": used, "passed over": passed, "findings": rows}

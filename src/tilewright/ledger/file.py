@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -25,6 +25,7 @@ from tilewright.ledger.codec import Encodable, from_json, to_json
 from tilewright.records import Json, Value
 
 Decoded = TypeVar("Decoded")
+Stored = TypeVar("Stored")
 Opened = TypeVar("Opened", bound="DatabaseFile")
 
 BUSY_SECONDS = 30.0
@@ -109,6 +110,32 @@ def undamaged(what: str) -> Iterator[None]:
             f"holds {what} that cannot be read ({in_one_line(error)}): the file was damaged, or changed by another "
             "program; fix: restore a copy of it, or move it away"
         ) from error
+
+
+class Rows:
+    """Decodes rows one by one, and leaves out damaged ones. ``damaged`` describes each of these."""
+
+    def __init__(self) -> None:
+        self.damaged: list[str] = []
+
+    def read(
+        self, rows: Iterable[Stored], make: Callable[[Stored], Decoded], named: Callable[[Stored], str]
+    ) -> Iterator[Decoded]:
+        """Yields what ``make`` makes of each row. ``named``: what a row is, for the user."""
+        for row in rows:
+            try:
+                yield make(row)
+            except (Unusable, *DAMAGED) as error:
+                self.damaged.append(f"{named(row)} ({in_one_line(error.__cause__ or error)})")
+
+
+class WholeRows(Rows):
+    """Decodes rows for a reader that needs all of them: the first damaged one is an error."""
+
+    def read(
+        self, rows: Iterable[Stored], make: Callable[[Stored], Decoded], named: Callable[[Stored], str]
+    ) -> Iterator[Decoded]:
+        return map(make, rows)
 
 
 @contextmanager

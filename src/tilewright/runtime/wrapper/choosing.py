@@ -45,8 +45,8 @@ class Chooser:
     def launch(self, call: MissedCall) -> None:
         """Launches the kernel on the call's own arrays. Raises `NoGpu` if there is none."""
         mode = modes.mode(self.declared.mode)
-        untuned = Choice(self.declared.space.shipped, "shipped", "there is no GPU")
-        choice = self._choice(call, mode) if call.has_gpu else untuned
+        nowhere = Choice(self.declared.space.shipped, "shipped", "there is no GPU")
+        choice = self._choice(call, mode) if call.has_gpu else nowhere
         arguments = self.declared.kernel_arguments(call.call, choice.config)
         grid = self.declared.grid(call.call, choice.config)
         try:
