@@ -211,6 +211,9 @@ def test_no_such_program(here: Path) -> None:
         (("capture", "--out", "program.py", "--", "./gone"), "not a record of .*; remove it, or choose another file"),
         (("capture", "--", "program\0.py"), "cannot start program.*: embedded null"),
         (("captured", "task", "1", "mine.txt"), "is not a Python file"),
+        (("captured", "task", "1", "."), ". is not a Python file; name one, e.g. task.py"),
+        (("captured", "task", "1", ""), "Invalid value for 'FILE.py': the path is empty"),
+        (("tuned", "prune", "--older-than", "nan"), "nan is not a number"),
         (("captured", "task", "1", "gone/mine.py"), "no such folder"),
     ],
 )
