@@ -86,7 +86,11 @@ def drawn(folder: Path) -> dict[str, Any]:
             passed[package] = report if isinstance(report, str) else f"no finding in {len(report.files)} files"
             continue
         found = sorted(report.findings, key=lambda each: (str(each.file), each.line, each.code))
-        used[package] = {"files": len(report.files), "findings": len(found), "rules": dict(Counter(f.code for f in found))}
+        used[package] = {
+            "files": len(report.files),
+            "findings": len(found),
+            "rules": dict(Counter(f.code for f in found)),
+        }
         every += [(package, each, root) for each in draw.sample(found, min(MOST, len(found)))]
         print(f"{package:34} {len(report.files):5} files, {len(found):4} findings", flush=True)
     chosen = draw.sample(every, min(FINDINGS, len(every)))

@@ -64,7 +64,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and n
 class _GroupApp(typer.Typer):
     """Makes each command of a group a `parameters.Command`, as the other commands are."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+    def command(self, name: str | None = None, **options: Any) -> Any:
         return super().command(name, cls=parameters.Command, **options)
 
 
