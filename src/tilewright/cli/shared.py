@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -64,7 +64,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and n
 class _GroupApp(typer.Typer):
     """Makes each command of a group a `parameters.Command`, as the other commands are."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+    def command(self, name: str | None = None, **options: Any) -> Any:
         return super().command(name, cls=parameters.Command, **options)
 
 
@@ -184,6 +184,22 @@ def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = 
         raise RequestError(f"{path} exists; choose another name, or remove it") from None
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
+
+
+def print_rows(rows: Iterable[Encodable]) -> None:
+    """Prints a JSON list with one line for each row, as each row is made."""
+    from tilewright.ledger.codec import to_json
+
+    before = "["
+    for row in rows:
+        text = json.dumps(to_json(row), ensure_ascii=False, allow_nan=False)
+        try:
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:
+            text = json.dumps(to_json(row), allow_nan=False)
+        print(f"{before}\n  {text}", end="")
+        before = ","
+    print("\n]" if before == "," else "[]")
 
 
 def print_json(value: Encodable) -> None:

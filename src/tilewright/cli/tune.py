@@ -61,6 +61,7 @@ def tune(
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
+    from tilewright.optimize.versions.leftovers import prune_killed
     from tilewright.race.rules import Policy
     from tilewright.tune import tune as tuning
     from tilewright.tune.advice import advice
@@ -72,6 +73,8 @@ def tune(
     with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
         task = shared.loaded(where).on(target.board.arch)
         task.selected(workload)
+        if results:
+            prune_killed(task.file.parent if task.file else Path.cwd(), results.path.parent)
         if into is not None:
             _refuse_table(task, into)
         if target.note:
