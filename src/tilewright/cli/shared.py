@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -61,12 +61,17 @@ All = Annotated[bool, typer.Option("--all", help="Show every row, not only the b
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 
+class _GroupApp(typer.Typer):
+    """Makes each command of a group a `parameters.Command`, as the other commands are."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        return super().command(name, cls=parameters.Command, **options)
+
+
 def group(name: str, about: str) -> typer.Typer:
     """Returns the app of a group of commands, such as `tilewright tuned`."""
     settings = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(
-        name=name, cls=parameters.Group, help=about, rich_markup_mode="markdown", context_settings=settings
-    )
+    app = _GroupApp(name=name, cls=parameters.Group, help=about, rich_markup_mode="markdown", context_settings=settings)
     app.callback(invoke_without_command=True)(help_without_a_command)
     return app
 

@@ -255,7 +255,12 @@ def prune(
     narrowing = _criteria(older_than, toolkit_not_current, missing_source)
     store, kernels = _read()
     unreadable: list[Unreadable] = []
-    readable = kernels.of(kernel, store.each(lambda entry: (unreadable.append(entry), _noted(entry))[0]))
+
+    def noted(entry: Unreadable) -> None:
+        unreadable.append(entry)
+        _noted(entry)
+
+    readable = kernels.of(kernel, store.each(noted))
     entries: list[Winner | Unreadable] = [*readable]
     if not kernel and not narrowing:  # an unreadable entry meets no criterion
         entries += unreadable

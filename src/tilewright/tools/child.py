@@ -233,6 +233,8 @@ def not_started(program: str, error: Exception | None = None, fix: str = "") -> 
     path = Path(program)
     if path.is_file() and not os.access(path, os.X_OK):
         return f"{path.name} cannot be started (permission denied); fix: chmod +x {path}"
+    if path.is_dir():
+        return f"{program} cannot be started: it is a folder; name a program in it"
     why = getattr(error, "strerror", None) or str(error or "No such file or directory")
     return f"{path.name} cannot be started ({path}: {why}){_to_fix(fix)}"
 

@@ -178,10 +178,13 @@ def _temporary() -> Iterator[Leftover]:
 def _owner_ended(name: str) -> bool:
     """Returns whether the process that made this `workplace` has ended. False if the name has no process."""
     found = re.fullmatch(r"tilewright-([0-9]+)-[0-9a-f]+", name)
+    if found is None:
+        return False
     try:
-        return found is not None and os.kill(int(found[1]), 0) is not None
+        os.kill(int(found[1]), 0)
     except (OSError, OverflowError) as error:
         return not isinstance(error, PermissionError)
+    return False
 
 
 def _known_runs(home: Path) -> set[str]:
