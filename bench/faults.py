@@ -125,7 +125,7 @@ def ledger(place: Path, who: str) -> None:
 
 def versions(place: Path, who: str) -> None:
     """The commits of `optimize`. The ledger has the run's row, as in the command."""
-    key, file = f"versions of {who}", place / "program" / "ops.py"
+    key, file = f"versions of {who}", (place / "program" / "ops.py").resolve()
     machine = Machine("sm_90", None, None, "here", {})
     with Ledger() as opened:
         found = opened.resume(key)
