@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Json, Value
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.described import DescribedLaunch
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
-    from tilewright.runtime.store.verifying import Verified
 
 
 def winner_of(
@@ -192,6 +191,15 @@ def _us(winner: Winner, index: int | None, imported: str) -> float | None:
     return float(us)
 
 
+class OfKernel(Protocol):
+    """A winner, or the verdict on it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+
+
 class Kernels:
     """The names of the kernels of a store.
 
@@ -218,7 +226,7 @@ class Kernels:
         """Returns the number of winners."""
         return len(self._by_key)
 
-    def called(self, winner: Winner | Verified) -> str:
+    def called(self, winner: OfKernel) -> str:
         """Returns the short name of the winner's kernel."""
         return self._called.get(self._by_key.get(winner.key, ""), winner.kernel)
 
