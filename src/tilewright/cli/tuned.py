@@ -109,12 +109,23 @@ def export(
 
     Example: `tilewright tuned export --into configs/`
     """
+    from tilewright.runtime.key import digest
     from tilewright.runtime.store import exporting
 
     store, kernels = _read()
     by_name: dict[str, list[Winner]] = {}
+    changed = 0
     for winner in kernels.of(kernel, store.each(_noted)):
-        by_name.setdefault(kernels.called(winner), []).append(winner)
+        if digest(winner.parts) == winner.key:
+            by_name.setdefault(kernels.called(winner), []).append(winner)
+            continue
+        changed += 1
+        terminal.note(
+            f"{winner.key[:12]} of {winner.kernel} is left out: its key is not the digest of its parts, so somebody "
+            f"changed it; fix: tilewright tuned prune --key {winner.key[:12]}"
+        )
+    if changed and not by_name:
+        raise RequestError("nothing to export: each entry was changed by somebody; run the program again")
     if not by_name:
         raise RequestError("nothing is stored; run the program first")
     if into is None and len(by_name) > 1:

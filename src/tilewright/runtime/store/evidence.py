@@ -8,6 +8,7 @@ kernel is shown as the shortest ending of its full name that no other kernel of 
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -185,7 +186,9 @@ def _us(winner: Winner, index: int | None, imported: str) -> float | None:
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None
     else:
         us = winner.machine.get(imported)
-    return float(us) if isinstance(us, (int, float)) else None
+    if not isinstance(us, (int, float)) or not 0 < us <= sys.float_info.max:  # the store may have been changed
+        return None
+    return float(us)
 
 
 class OfKernel(Protocol):
