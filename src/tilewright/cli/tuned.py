@@ -265,14 +265,13 @@ def prune(
 
     narrowing = _criteria(older_than, toolkit_not_current, missing_source)
     store, kernels = _read()
-    unreadable: list[Unreadable] = []
+    total, unreadable = len(kernels), list[Unreadable]()
 
-    def noted(entry: Unreadable) -> None:
+    def kept_and_noted(entry: Unreadable) -> None:
         unreadable.append(entry)
         _noted(entry)
 
-    readable = kernels.of(kernel, store.each(noted))
-    entries: list[Winner | Unreadable] = [*readable]
+    entries: list[Winner | Unreadable] = [*kernels.of(kernel, store.each(kept_and_noted))]
     if not kernel and not narrowing:  # an unreadable entry meets no criterion
         entries += unreadable
     if key is not None:
@@ -292,7 +291,7 @@ def prune(
             if not isinstance(entry, Unreadable):
                 what = f"{kernels.called(entry)} {evidence.shapes(entry)}"
             print(f"{word} {entry.key[:12]} {what}")
-        print(f"{word} {len(chosen)} of {len(kernels)}")
+        print(f"{word} {len(chosen)} of {total}")
 
 
 def _criteria(
@@ -336,7 +335,7 @@ def _read() -> tuple[Winners, Kernels]:
     from tilewright.runtime.store.evidence import Kernels
 
     store = _store()
-    return store, Kernels(store.places())
+    return store, Kernels(store.places)
 
 
 def _noted(entry: Unreadable) -> None:
