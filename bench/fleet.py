@@ -108,9 +108,10 @@ class Work:
 
 
 class Simulation:
-    """One run of a fleet. ``clients``: how many front ends work side by side."""
+    """One run of a fleet. ``clients``: how many front ends work side by side. ``host``: as in `Job.on`."""
 
-    def __init__(self, jobs: Sequence[Job], gpus: int, cores: int, clients: int = 1) -> None:
+    def __init__(self, jobs: Sequence[Job], gpus: int, cores: int, clients: int = 1, host: float = 1.0) -> None:
+        self.host = host
         self.env = simpy.Environment()
         self.works = [Work(n, job, self.env.event(), self.env.event()) for n, job in enumerate(jobs)]
         self.waiting = deque(self.works)
@@ -142,7 +143,7 @@ class Simulation:
 
     def _front_end(self, ordered: Iterator[tuple[int, tuple[Work, Unit]]]) -> Steps:
         for place, (work, unit) in ordered:
-            yield self.env.timeout(FRONT_END * unit.configurations)
+            yield self.env.timeout(self.host * FRONT_END * unit.configurations)
             yield self.ready.put(simpy.PriorityItem(place, (work, unit)))
 
     def _core(self) -> Steps:
@@ -173,7 +174,7 @@ class Simulation:
             if ended := unit.seconds > work.limit and self.env.now - began < unit.seconds - 1e-9:
                 work.skipped += unit.configurations
             else:
-                yield self.env.timeout(READ)
+                yield self.env.timeout(self.host * READ)
                 work.arrived.append(unit)
         except simpy.Interrupt:
             self.spent["cores"]["repeated"] += self.env.now - began
@@ -195,7 +196,7 @@ class Simulation:
                     seconds, busy = busy, 0.0
                     yield from self._during("busy", seconds, None)
                 if not ready:
-                    yield from self._during("start", START, work)
+                    yield from self._during("start", self.host * START, work)
                     ready = True
                 while work is not None or self.waiting:
                     work = work or self.waiting.popleft()
@@ -302,13 +303,14 @@ class Simulation:
 
 
 def simulated(
-    jobs: Sequence[Job], gpus: int, cores: int, clients: int = 1, failures: Failures | None = None, seed: int = 0
-) -> Outcome:
+    jobs: Sequence[Job], gpus: int, cores: int, clients: int = 1, failures: Failures | None = None, seed: int = 0,
+    host: float = 1.0,
+) -> Outcome:  # fmt: skip
     """Runs a fleet; with ``failures``, once without them, so that they all happen while there is work."""
-    smooth = Simulation(jobs, gpus, cores, clients).run()
+    smooth = Simulation(jobs, gpus, cores, clients, host).run()
     if failures is None:
         return smooth
-    return Simulation(jobs, gpus, cores, clients).run(failures, smooth.seconds, seed)
+    return Simulation(jobs, gpus, cores, clients, host).run(failures, smooth.seconds, seed)
 
 
 # The command -----------------------------------------------------------------------------------------------
@@ -325,13 +327,13 @@ def compared(aside: bool) -> dict[str, Any]:
     """Simulates recorded runs, and returns simulated and recorded seconds of each stage, and the errors."""
     rows = []
     for run in recorded.runs(aside):
-        found = simulated([run.job], gpus=1, cores=recorded.CORES)
+        found = simulated([run.job], gpus=1, cores=recorded.CORES, host=run.host)
         stages = {"compile": found.compile_seconds, "verify": found.gpus["verify"], "race": found.gpus["race"],
                   "total": found.seconds}  # fmt: skip
-        rows.append({"file": run.file, "workload": run.job.name, "simulated": stages, "recorded": run.stages,
+        rows.append({"file": run.file, "workload": run.job.name, "host": run.host, "simulated": stages, "recorded": run.stages,
                      "error": stages["total"] / run.stages["total"] - 1})  # fmt: skip
         shown = ", ".join(f"{name} {stages[name]:.2f} ({run.stages[name]:.2f})" for name in stages)
-        print(f"{run.file[18:-5]:20} {run.job.name:20} {shown}: {rows[-1]['error']:+.0%}")
+        print(f"{run.file[18:-5]:20} {run.job.name:20} host {run.host:.2f}, {shown}: {rows[-1]['error']:+.0%}")
     factor = math.exp(sum(abs(math.log1p(row["error"])) for row in rows) / len(rows))
     print(f"seconds simulated (recorded); error factor of the total {factor:.2f}")
     return {"rows": rows, "error_factor": factor}

@@ -45,7 +45,9 @@ def rows_of(result: Mapping[str, Any]) -> str:
         by = {(row["gpus"], row["cores"]): row for row in result[name]}
         cores = sorted({each for _, each in by})
         rows = ([f"{gpus:,}", *(minutes(by[gpus, each]["seconds"]) for each in cores)] for gpus, _ in _firsts(by))
-        parts.append(f"{title[0].upper()}{title[1:]}:\n\n{table(['GPUs', *(f'{each:,} cores' for each in cores)], rows)}")
+        parts.append(
+            f"{title[0].upper()}{title[1:]}:\n\n{table(['GPUs', *(f'{each:,} cores' for each in cores)], rows)}"
+        )
     parts.append(table(["GPUs, cores", *STAGES, "cores compile"], _shares(result["many clients"])))
     return "\n\n".join(parts)
 
@@ -126,7 +128,9 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
         parts.append(tag("text", f"{row['gpus']:,}, {row['cores']:,}", x=BARS, y=top + 10))
         for colour, stage in zip(COLOURS, STAGES, strict=True):
             share = row["gpu_seconds"].get(stage, 0.0) / whole * wide
-            parts.append(tag("rect", tag("title", stage), x=left, y=top + 14, width=share, height=high - 12, fill=colour))
+            parts.append(
+                tag("rect", tag("title", stage), x=left, y=top + 14, width=share, height=high - 12, fill=colour)
+            )
             left += share
     for place, (colour, stage) in enumerate(zip(COLOURS, STAGES, strict=True)):
         at, below = BARS + place % 4 * 95, HEIGHT - BOTTOM + 8 + place // 4 * 22

@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,19 @@ SETS = ("h200-2026-11-23.json.gz", "h200-2026-11-24.json.gz")
 """The recordings whose workloads a fleet tunes."""
 RUNS = {
     "h200-time-to-tune-2026-11-21.json": "h200-2026-11-21.json.gz",
+    "h200-time-to-tune-2026-11-22.json": "h200-2026-11-23.json.gz",
+    "h200-time-to-tune-2026-11-22-evening.json": "h200-2026-11-23.json.gz",
     "h200-time-to-tune-2026-11-23.json": "h200-2026-11-23.json.gz",
     "h200-time-to-tune-2026-11-24.json": "h200-2026-11-23.json.gz",
     "h200-time-to-tune-2026-11-24-evening.json": "h200-2026-11-23.json.gz",
 }
 """Recorded runs of `tune` on one GPU and 16 cores with the seconds of their stages, each with the recording that has the
-compile times of its kernels. The runs of 2026-11-22 are left out: their host took 2.5 times as long to compile, and no
-recording has its compile times."""
+compile times of its kernels."""
+SAME_HOST = {
+    "h200-2026-11-21.json.gz": "h200-time-to-tune-2026-11-21.json",
+    "h200-2026-11-23.json.gz": "h200-time-to-tune-2026-11-23.json",
+}
+"""Each recording with the run that was made on its host, on the same day."""
 CORES = 15
 """The compilers of these runs: one core of 16 is left for the worker process."""
 TWO_CORES = "2-cores-compile-in-parallel-2026-11-21.json"
@@ -88,6 +94,12 @@ class Job:
     """Timed launches of the race of all chosen candidates."""
     race_us: float
     """The sum of their times in µs."""
+
+    def on(self, host: float) -> Job:
+        """Returns the job on a host that takes ``host`` times as long. The launches of a race take the same time."""
+        units = tuple(replace(unit, seconds=host * unit.seconds) for unit in self.units)
+        return replace(self, units=units, verify_seconds=host * self.verify_seconds,
+                       race_seconds=self.race_seconds + (host - 1.0) * RACE)  # fmt: skip
 
     @property
     def core_seconds(self) -> float:
@@ -168,11 +180,16 @@ def jobs_of(recording: str) -> tuple[Job, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """A recorded run of `tune` for one workload, with the wall seconds of its stages."""
+    """A recorded run of `tune` for one workload, with the wall seconds of its stages.
+
+    host: how many times as long its host takes as that of the recording. Hosts differ by up to 2.5 times. It is the
+        ratio of what cuda-tile's own search took on both, which each run recorded besides.
+    """
 
     file: str
     job: Job
     stages: dict[str, float]
+    host: float
 
 
 def set_aside() -> frozenset[str]:
@@ -182,11 +199,17 @@ def set_aside() -> frozenset[str]:
 
 def runs(aside: bool) -> Iterator[Run]:
     for file, recording in RUNS.items():
-        if (file in set_aside()) != aside:
-            continue
-        jobs = {job.name: job for job in jobs_of(recording)}
-        for row in json.loads((HERE / "recorded" / file).read_text())["rows"]:
-            yield Run(file, jobs[f"{row['task']} {row['workload']}"], row["ours"]["stages"])
+        if (file in set_aside()) == aside:
+            jobs = {job.name: job for job in jobs_of(recording)}
+            for row, same in zip(_rows(file), _rows(SAME_HOST[recording]), strict=True):
+                host = row["exhaustive"]["search_seconds"] / same["exhaustive"]["search_seconds"]
+                job = jobs[f"{row['task']} {row['workload']}"].on(host)
+                yield Run(file, job, row["ours"]["stages"], host)
+
+
+def _rows(file: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((HERE / "recorded" / file).read_text())["rows"]
+    return rows
 
 
 def fitted() -> dict[str, float]:
