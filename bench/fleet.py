@@ -1,22 +1,24 @@
 """How `tune` would scale: replays recorded compile and race times for 1 to 1,000 GPUs and 1 to 4,096 compile cores.
 
     python bench/fleet.py [--times 16] [--out OUT.json] [--svg docs/fleet.svg]
+    python bench/fleet.py --of OUT.json [--svg docs/fleet.svg]       tables and picture of a recorded result
     python bench/fleet.py --check [--set-aside] [--out OUT.json]     compares with recorded runs
     python bench/fleet.py --fit                                      the numbers of fleet_recorded.py
 
-A discrete-event simulation (simpy) with the rules of `tune`: the front end passes one configuration after the other, the
-compilers take them workload by workload, the slowest first. A GPU takes the first workload that no other GPU has, and
-keeps it. It begins to verify when `ENOUGH_TO_START` of the candidates have compiled, one at a time while compilers run,
-and races when `ENOUGH_TO_RACE` have. After the first race of a workload its slow compilers are ended.
+A discrete-event simulation (simpy) with the rules of `tune`: the front end passes one configuration after the other,
+and the compilers take them workload by workload, the slowest first. A GPU takes the first workload that no other GPU
+has, and keeps it. It begins to verify when `ENOUGH_TO_START` of the candidates have compiled, one at a time while
+compilers run, and races when `ENOUGH_TO_RACE` have. After the first race of a workload its slow compilers are ended.
 
-With ``--failures``, GPUs are lost or kept busy by other work, worker processes are killed, and compile cores are lost,
-at random moments. A lost or busy GPU leaves its workload to another one, which begins it again. A new worker process
-repeats the step of the killed one. A lost core leaves its configuration to another core.
+Each fleet is simulated with failures, too: GPUs are lost or kept busy by other work, worker processes are killed, and
+compile cores are lost, at random moments. A lost or busy GPU leaves its workload to another one, which begins it again.
+A new worker process repeats the step of the killed one. A lost core leaves its configuration to another core.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -36,10 +38,10 @@ from tilewright.compile.screen import ENOUGH_TO_START, RACED
 from tilewright.compile.skipped import compile_limit
 from tilewright.tune.schedule import ENOUGH_TO_RACE
 
-GPUS = (1, 2, 4, 8, 16, 64, 256, 1000)
-CORES = (1, 4, 16, 64, 256, 1024, 4096)
-CLIENT_CORES = 64
-"""With ``--clients many``, a client, with a front end of its own, for so many cores."""
+GPUS = (1, 4, 16, 64, 256, 1000)
+CORES = (1, 16, 64, 256, 1024, 4096)
+CLIENT_CORES = 16
+"""Besides one client, fleets are simulated with a client, and so a front end, for each so many cores."""
 Steps = Generator[simpy.Event, Any, None]
 
 
@@ -303,14 +305,13 @@ class Simulation:
 
 
 def simulated(
-    jobs: Sequence[Job], gpus: int, cores: int, clients: int = 1, failures: Failures | None = None, seed: int = 0,
-    host: float = 1.0,
+    jobs: Sequence[Job], gpus: int, cores: int, clients: int = 1, failures: Failures | None = None, *,
+    horizon: float | None = None, seed: int = 0, host: float = 1.0,
 ) -> Outcome:  # fmt: skip
-    """Runs a fleet; with ``failures``, once without them, so that they all happen while there is work."""
-    smooth = Simulation(jobs, gpus, cores, clients, host).run()
-    if failures is None:
-        return smooth
-    return Simulation(jobs, gpus, cores, clients, host).run(failures, smooth.seconds, seed)
+    """Runs a fleet. ``horizon``: the time before which all failures happen; by default, as long as it takes without."""
+    if failures is not None and horizon is None:
+        horizon = Simulation(jobs, gpus, cores, clients, host).run().seconds
+    return Simulation(jobs, gpus, cores, clients, host).run(failures, horizon or 0.0, seed)
 
 
 # The command -----------------------------------------------------------------------------------------------
@@ -330,8 +331,8 @@ def compared(aside: bool) -> dict[str, Any]:
         found = simulated([run.job], gpus=1, cores=recorded.CORES, host=run.host)
         stages = {"compile": found.compile_seconds, "verify": found.gpus["verify"], "race": found.gpus["race"],
                   "total": found.seconds}  # fmt: skip
-        rows.append({"file": run.file, "workload": run.job.name, "host": run.host, "simulated": stages, "recorded": run.stages,
-                     "error": stages["total"] / run.stages["total"] - 1})  # fmt: skip
+        rows.append({"file": run.file, "workload": run.job.name, "host": run.host, "simulated": stages,
+                     "recorded": run.stages, "error": stages["total"] / run.stages["total"] - 1})  # fmt: skip
         shown = ", ".join(f"{name} {stages[name]:.2f} ({run.stages[name]:.2f})" for name in stages)
         print(f"{run.file[18:-5]:20} {run.job.name:20} host {run.host:.2f}, {shown}: {rows[-1]['error']:+.0%}")
     factor = math.exp(sum(abs(math.log1p(row["error"])) for row in rows) / len(rows))
@@ -349,18 +350,26 @@ def on_two_cores() -> dict[str, float]:
     return {"simulated": found, "recorded": wall["tilewright"], "error": error}
 
 
-def grid(jobs: Sequence[Job], clients: str, failures: Failures | None) -> list[dict[str, Any]]:
+def grid(jobs: Sequence[Job], many: bool, smooth: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Simulates fleets of all sizes. ``many``: whether there are several clients. ``smooth``: the results without
+    failures; if given, things fail."""
     rows = []
-    for gpus in GPUS:
-        for cores in CORES:
-            many = -(-cores // CLIENT_CORES) if clients == "many" else 1
-            found = simulated(jobs, gpus, cores, many, failures)
-            assert set(found.finished.values()) == {1} and len(found.finished) == len(jobs), "each exactly once"
-            rows.append({"gpus": gpus, "cores": cores, "clients": many, "seconds": found.seconds,
-                         "gpu_seconds": dict(found.gpus), "core_seconds": dict(found.cores),
-                         "failed": dict(found.failed)})  # fmt: skip
-            print(f"{gpus:5} GPUs, {cores:5} cores, {many:3} clients: {found.seconds:9.1f} s", flush=True)
+    for place, (gpus, cores) in enumerate(itertools.product(GPUS, CORES)):
+        clients = -(-cores // CLIENT_CORES) if many else 1
+        horizon = smooth[place]["seconds"] if smooth else None
+        found = simulated(jobs, gpus, cores, clients, Failures() if smooth else None, horizon=horizon)
+        assert found.finished == dict.fromkeys(range(len(jobs)), 1), "each workload is finished exactly once"
+        rows.append({"gpus": gpus, "cores": cores, "clients": clients, "seconds": found.seconds,
+                     "gpu_seconds": dict(found.gpus), "core_seconds": dict(found.cores),
+                     "failed": dict(found.failed)})  # fmt: skip
+        print(f"{gpus:5} GPUs, {cores:5} cores, {clients:3} clients: {found.seconds:9.1f} s", flush=True)
     return rows
+
+
+def show(result: Mapping[str, Any], svg: Path | None) -> None:
+    print(rows_of(result), knees(result), sep="\n\n")
+    if svg is not None:
+        svg.write_text(picture(result) + "\n")
 
 
 def main() -> None:
@@ -369,9 +378,13 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare with recorded runs")
     parser.add_argument("--set-aside", action="store_true", help="compare with the runs that are set aside")
     parser.add_argument("--fit", action="store_true", help="print the fitted numbers")
+    parser.add_argument("--of", type=Path, help="show a recorded result")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--svg", type=Path)
     given = parser.parse_args()
+    if given.of:
+        show(json.loads(given.of.read_text()), given.svg)
+        return
     if given.fit:
         print(json.dumps(recorded.fitted(), indent=1))
         return
@@ -385,12 +398,10 @@ def main() -> None:
                 "gpu_seconds": sum(job.gpu_seconds for job in jobs)}  # fmt: skip
         print(work)
         result = {"jobs": work, "failures": asdict(Failures())}
-        result["one client"] = grid(jobs, "one", None)
-        result["many clients"] = grid(jobs, "many", None)
-        result["with failures"] = grid(jobs, "many", Failures())
-        print(rows_of(result), knees(result), sep="\n\n")
-        if given.svg:
-            given.svg.write_text(picture(result) + "\n")
+        result["one client"] = grid(jobs, many=False)
+        result["many clients"] = grid(jobs, many=True)
+        result["with failures"] = grid(jobs, many=True, smooth=result["many clients"])
+        show(result, given.svg)
     if given.out:
         given.out.write_text(json.dumps({**made_here(), **result}) + "\n")
 

@@ -10,10 +10,10 @@ from tilewright.report.svg import Axis, label
 
 HELPS = 1.05
 """More GPUs or cores help if the whole takes at least so many times as long without them."""
-RUNS = {"one client": "one front end", "many clients": "a front end for each 64 cores"}
+RUNS = {"one client": "one front end", "many clients": "a front end for each 16 cores"}
 DRAWN = (1, 4, 16, 64, 1000)
 """The numbers of GPUs that have a line in the picture."""
-SHOWN = ((1, 1), (1, 16), (4, 64), (16, 256), (64, 1024), (1000, 4096))
+SHOWN = ((1, 1), (1, 16), (4, 64), (16, 256), (64, 1024), (256, 4096), (1000, 4096))
 """GPUs and cores of the fleets whose time is shown by stage."""
 STAGES = ("start", "wait", "verify", "race", "repeated", "busy", "idle")
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1000, 420, 70, 40, 60
@@ -41,7 +41,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def rows_of(result: Mapping[str, Any]) -> str:
     """Returns the tables of times, and of where the time goes, as Markdown."""
     parts = []
-    for name, title in (*RUNS.items(), ("with failures", "a front end for each 64 cores, with failures")):
+    for name, title in (*RUNS.items(), ("with failures", "a front end for each 16 cores, with failures")):
         by = {(row["gpus"], row["cores"]): row for row in result[name]}
         cores = sorted({each for _, each in by})
         rows = ([f"{gpus:,}", *(minutes(by[gpus, each]["seconds"]) for each in cores)] for gpus, _ in _firsts(by))
@@ -72,13 +72,12 @@ def _shares(rows: Sequence[Row]) -> Iterator[list[str]]:
 def knees(result: Mapping[str, Any]) -> str:
     """Returns a table: for each number of GPUs, the number of cores from which more cores help less than 5 %; and the
     reverse."""
-    rows = []
+    rows, names = [], {"gpus": "GPUs", "cores": "cores"}
     for one, other in (("gpus", "cores"), ("cores", "gpus")):
         for value in sorted({row[one] for row in result["many clients"]}):
-            cells = [f"{value:,} {'GPUs' if one == 'gpus' else 'cores'}"]
-            rows.append([*cells, *(f"{knee(result[name], one, value, other):,} {'cores' if other == 'cores' else 'GPUs'}"
-                                   for name in RUNS)])  # fmt: skip
-    return table(["with", *(f"enough: {title}" for title in RUNS.values())], rows)
+            enough = (f"{knee(result[name], one, value, other):,} {names[other]}" for name in RUNS)
+            rows.append([f"{value:,} {names[one]}", *enough])
+    return table(["with", *(f"enough with {title}" for title in RUNS.values())], rows)
 
 
 def knee(rows: Sequence[Row], one: str, value: int, other: str) -> int:
@@ -91,8 +90,9 @@ def knee(rows: Sequence[Row], one: str, value: int, other: str) -> int:
 def picture(result: Mapping[str, Any]) -> Markup:
     """Returns the picture as SVG: the time by cores for some numbers of GPUs, and what the GPUs of some fleets do."""
     name = "Simulated time to tune by GPUs and compile cores, and what the GPUs do meanwhile"
-    return tag("svg", tag("title", name), tag("style", Markup(STYLE)), _times(result), _bars(result["many clients"]),
-               xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=name)  # fmt: skip
+    parts = (tag("title", name), tag("style", Markup(STYLE)), _times(result), _bars(result["many clients"]))
+    box = f"0 0 {WIDTH} {HEIGHT}"
+    return tag("svg", parts, xmlns="http://www.w3.org/2000/svg", viewBox=box, role="img", aria_label=name)
 
 
 def _times(result: Mapping[str, Any]) -> list[Markup]:

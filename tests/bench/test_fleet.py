@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.bench.kit import bench_module
+from tests.bench.kit import BENCH, bench_module
 
 pytest.importorskip("simpy")
 
@@ -55,3 +56,17 @@ def test_slow_compilers_are_ended_once_the_first_candidates_are_raced(bench: Mod
     one = bench.Job(one.name, (slow, *one.units), 11, one.verify_seconds, one.race_seconds, 0, 0.0)
     found = bench.simulated([one], gpus=1, cores=4)
     assert found.seconds < 15 and found.cores["ended"] > 0
+
+
+def test_the_document_has_the_tables_of_the_recorded_result(bench: ModuleType) -> None:
+    result = json.loads((BENCH / "recorded" / "simulated-fleet-2026-11-28.json").read_text())
+    document = (BENCH.parent / "docs" / "fleet.md").read_text()
+    tables = [part for part in bench.rows_of(result).split("\n\n") if part.startswith("|")]
+    assert len(tables) == 4 and all(each in document for each in (*tables, bench.knees(result)))
+    assert bench.picture(result) == (BENCH.parent / "docs" / "fleet.svg").read_text().rstrip("\n")
+
+
+def test_a_simulated_run_is_near_the_recorded_one(bench: ModuleType) -> None:
+    """On the runs in view; those set aside are simulated by hand, once."""
+    assert bench.compared(aside=False)["error_factor"] < 1.15
+    assert abs(bench.on_two_cores()["error"]) < 0.1

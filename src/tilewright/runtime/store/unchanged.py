@@ -28,13 +28,20 @@ from tilewright.source.source_file import SourceFile
 def unchanged_launches(winner: Winner) -> dict[str, DescribedLaunch]:
     """Returns the stored launches, in the form in which loading executes only the file that was checked. Executes
     nothing. Raises RequestError if the row or a kernel has changed, or if the row does not say what it launched."""
-    if winner.launches and digest(winner.parts) != winner.key:
+    if winner.launches:
+        refuse_changed(winner)
+    return {name: _unchanged(DescribedLaunch.from_json(launch)) for name, launch in (winner.launches or {}).items()}
+
+
+def refuse_changed(winner: Winner) -> None:
+    """Raises RequestError if a row was changed: its key is not the digest of its parts, or it has launches of a
+    configuration that was not searched."""
+    if digest(winner.parts) != winner.key:
         raise RequestError("its key is not the digest of its parts: the entry was changed")
     listed = {outcome.get("label") for outcome in winner.outcomes}
     for config in (winner.config, winner.shipped, winner.runner_up):
         if winner.launches and config is not None and label(config) not in listed:
             raise RequestError(f"{label(config)} is none of the configurations that were searched")
-    return {name: _unchanged(DescribedLaunch.from_json(launch)) for name, launch in (winner.launches or {}).items()}
 
 
 def executed_files(winners: Iterable[Winner]) -> tuple[Path, ...]:
