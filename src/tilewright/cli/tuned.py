@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.store.evidence import Kernels
     from tilewright.runtime.store.exporting import Imported
     from tilewright.runtime.store.other_machines import MergedWinner, SharedWinners
+    from tilewright.runtime.store.verifying import Verified
     from tilewright.runtime.store.winners import Unreadable, Winner
 
 app = group(
@@ -269,6 +270,8 @@ def verify(
     else:
         from tilewright.cli import tuned_table
 
+        if kernel is None and key is None:
+            kernels = _named(verdicts)
         terminal.stdout().print(tuned_table.verified(verdicts, kernels.called, show_all))
         print(", ".join(f"{counts[name]} {name}" for name in ("holds", "drifted", "wrong", "cannot") if counts[name]))
     if counts["drifted"] or counts["wrong"]:
@@ -366,6 +369,13 @@ def _read() -> tuple[SharedWinners, Kernels]:
 
     store = _store()
     return store, Kernels(store.places)
+
+
+def _named(verdicts: Sequence[Verified]) -> Kernels:
+    """Returns the names of the kernels of a whole store, without reading it again."""
+    from tilewright.runtime.store.evidence import Kernels
+
+    return Kernels(lambda: ((each.key, each.kernel, (None, None, None, each.module)) for each in verdicts))
 
 
 def _noted(entry: Unreadable) -> None:

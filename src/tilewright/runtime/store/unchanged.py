@@ -8,6 +8,8 @@ the file must still define the kernel as it was launched. All of this is compare
 from __future__ import annotations
 
 import ast
+import os
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -55,14 +57,14 @@ def executed_files(winners: Iterable[Winner]) -> tuple[Path, ...]:
 
 
 def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
-    own, found = Path(launch.file), None if launch.module == PROGRAM else _file_of_module(launch.module)
+    own, found = _status(launch.file), None if launch.module == PROGRAM else _file_of_module(launch.module)
     if not launch.text:
         raise RequestError("it was stored without the digest of its kernel's text, so nothing is executed for it")
-    importable = found is not None and (not own.is_file() or found == own.resolve())
-    file = found if importable and found is not None else own
-    if not file.is_file():
+    importable = found is not None and (own is None or found == Path(launch.file).resolve())
+    status = _status(str(found)) if importable else own
+    if status is None:
         raise RequestError(f"the kernel's file is gone: {launch.file}; no module '{launch.module}' is installed here")
-    status = file.stat()
+    file = found if importable and found is not None else Path(launch.file)
     text, imported = _read(file, launch.qualname, status.st_mtime_ns, status.st_size)
     if text != launch.text:
         raise RequestError(f"kernel '{launch.qualname}' in {file} has changed since it was launched")
@@ -70,6 +72,15 @@ def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
         if isinstance(value, str) and value.startswith(MODULE) and value.removeprefix(MODULE) not in imported:
             raise RequestError(f"'{name}' of {launch.qualname} is {value}, which {file} does not import")
     return launch if importable else replace(launch, file=str(file), module=PROGRAM)
+
+
+def _status(file: str) -> os.stat_result | None:
+    """Returns the status of a file; None if there is no such file."""
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _file_of_module(module: str) -> Path | None:

@@ -31,7 +31,7 @@ from typing import TypeVar
 
 from tilewright.errors import StorageError
 from tilewright.ledger import file as ledger_file
-from tilewright.ledger.codec import from_json, to_json
+from tilewright.ledger.codec import from_json, has_float, to_json
 from tilewright.ledger.file import DatabaseFile, Schema, Unusable
 from tilewright.records import Json, Value
 from tilewright.runtime.store.warn_once import warn_once
@@ -83,7 +83,7 @@ Place = tuple[Value, Value, Value, Value]
 """Module, file and qualified name of the kernel in the first stored launch, and the module of an imported winner."""
 Replaces = Callable[["Winner", "Winner"], bool]
 """Returns whether a new winner (first argument) replaces an earlier winner of the same key (second argument)."""
-_JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
+_JSON = ("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine")
 
 
 @dataclass(frozen=True)
@@ -374,12 +374,11 @@ def row_of(winner: Winner) -> dict[str, Value]:
 def _winner(row: dict[str, Value]) -> Winner:
     """Decodes a row. Raises `Unusable` for a row that was changed by hand or written by another version."""
     try:
-        data: dict[str, Json] = {
-            name: json.loads(value) if name in _JSON and isinstance(value, str) else value
-            for name, value in row.items()
-        }
+        texts = {name: value for name in _JSON if isinstance(value := row[name], str)}
+        text = f"[{','.join(texts.values())}]"  # read in one call, which takes a third of the time
+        data: dict[str, Json] = {**row, **dict(zip(texts, json.loads(text), strict=True))}
         data["index"] = data.pop("place")
-        return from_json(Winner, data, defaults=True)
+        return from_json(Winner, data, defaults=True, finite=not has_float(text))
     except (ValueError, RecursionError) as error:
         key = str(row["key"])[:12]
         raise Unusable(
