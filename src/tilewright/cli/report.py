@@ -128,7 +128,7 @@ def _json(evidence: Evidence) -> Encodable:
     from tilewright.report.two_steps import to_json_of
     from tilewright.tune.as_json import to_json
 
-    details = evidence.details
+    details = evidence.complete()
     if isinstance(details, AgentEvidence):
         return agent_views.to_json_of(details)
     steps = {"two_steps": sections} if (sections := to_json_of(details)) else {}
