@@ -1,9 +1,9 @@
 """Cleans up after a Tilewright process that was killed: kills its tools and removes their folders.
 
 The keeper is a process of its own. It reads duties from its standard input: ``+ kill 123`` adds a duty, ``- kill 123``
-removes it. A duty is ``kill GROUP``, ``sweep FOLDER`` or ``remove FOLDER``. When the Tilewright process has ended, the keeper carries out
-the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper, because it does not end the children of a tool. Also,
-a process with threads cannot set it safely between fork and exec.
+removes it. A duty is ``kill GROUP``, ``sweep FOLDER`` or ``remove FOLDER``. When the Tilewright process has ended, the
+keeper carries out the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper, because it does not end the
+children of a tool. Also, a process with threads cannot set it safely between fork and exec.
 """
 
 import os

@@ -1,8 +1,9 @@
 """Reaches a proposer that is a command: one process for each proposal, with the request on its standard input.
 
-The process has its own process group, a scratch folder as ``TMPDIR``, and a time limit. At its end, or at the limit, the
-whole group is killed, and also what left the group. Settings of Tilewright are taken out of its environment, so commands of Tilewright that it calls have a ledger
-of their own. All other variables stay: a model's key may be among them.
+The process has its own process group, a scratch folder as ``TMPDIR``, and a time limit. At its end, or at the limit,
+the whole group is killed, and what has left the group. Settings of Tilewright are taken out of its environment, so
+commands of Tilewright that it calls have a ledger of their own. All other variables stay: a model's key may be among
+them.
 """
 
 from __future__ import annotations
