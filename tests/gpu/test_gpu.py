@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tilewright.executors.local import Local
 from tilewright.hardware.gpu import detect
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.rules import Policy
@@ -174,9 +175,9 @@ def test_a_cheating_kernel_is_rejected(verdicts: dict[str, dict], kernel: str, w
 
 def test_a_crash_and_a_hang_are_survived() -> None:
     """trust.md 14, 29: the worker dies twice; the run ends with both named and the good one raced."""
-    task, session = load_task(f"{EXPLOITS}:deadly"), Session()
-    session.silence = 5.0
-    result = tune(task, policy=Policy(max_rounds=60), seed=3, executor=session).workloads[0]
+    task, executor = load_task(f"{EXPLOITS}:deadly"), Local()
+    executor.session.silence = 5.0
+    result = tune(task, policy=Policy(max_rounds=60), seed=3, executor=executor).workloads[0]
     status = {str(c.configuration["KERNEL"]): (c.status, c.reason) for c in result.candidates}
     assert status["double"][0] == "raced"
     assert status["crash"][0] == "failed"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tilewright.candidate.client import Candidates
+from tilewright.executors.local import Local
 from tilewright.hardware.gpu import detect
 from tilewright.optimize.attempting import Builder
 from tilewright.optimize.gates.arena import PLAN, Arena, Confirmation, Confirmations, Entrant, PlannedLook, confirm
@@ -86,7 +87,8 @@ def arena(made: Make) -> Iterator[Arena]:
     base = made("baseline")
     file = next(iter(base.files))
     with Arena(load_task(file), f"{file}:double", base, Policy(), 5) as one:
-        one.session.silence = 10.0
+        assert isinstance(one.session, Local)
+        one.session.session.silence = 10.0
         yield one
 
 
@@ -163,5 +165,5 @@ def test_workloads_stay_prepared_side_by_side(arena: Arena, made: Make) -> None:
     for _ in range(2):
         for workload in ("small", "large"):
             arena.client.prepare(workload)
-    answer = arena.session.run(PrepareInputs("small", 5))
+    answer = arena.session.run(PrepareInputs("small", 5)).answer
     assert isinstance(answer, InputsReady) and answer.new is False

@@ -125,9 +125,10 @@ class Ending(Local):
     """Lets the worker end by itself."""
 
     def close(self, wait: bool = True) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-            self._process.wait(60)
+        process = self.session._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            process.wait(60)
         super().close(wait)
 
 

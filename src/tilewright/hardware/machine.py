@@ -32,6 +32,16 @@ class Target:
         return self.gpu is not None
 
 
+@dataclass(frozen=True)
+class Place:
+    """The machine on which candidates run, if it is another machine. ``host``: as in `records.Machine`."""
+
+    name: str
+    gpu: Gpu | None
+    driver: str | None
+    host: str
+
+
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     """Returns the target for ``arch``.
 
@@ -47,15 +57,23 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     return Target(board, None)
 
 
-def machine_of(target: Target) -> Machine:
-    """Returns the record of this machine: its GPU, driver, CPU cores and package versions."""
+def machine_of(target: Target, place: Place | None = None) -> Machine:
+    """Returns the record of the machine: its GPU, driver, CPU cores and package versions.
+
+    place: where candidates run, if that is another machine. Its packages have the versions of this machine's.
+    """
+    driver = place.driver if place else driver_version() if target.gpu else None
     return Machine(
         arch=target.board.arch,
         gpu=target.gpu.name if target.gpu else None,
-        driver=driver_version() if target.gpu else None,
-        host=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        driver=driver,
+        host=place.host if place else host(),
         versions={name: installed_version(name) or "not installed" for name in VERSIONED},
     )
+
+
+def host() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def installed_version(package: str) -> str | None:

@@ -94,15 +94,17 @@ def judge_of(request: TuneRequest, executor: Executor | None, limit: TimeLimit, 
 
     executor: runs the steps. None starts a worker process on this machine, which ends with the ``with`` block.
     """
-    task, seed = request.task, secrets.randbits(31) if request.seed is None else request.seed
+    task, seed = request.task, request.seed
     if request.target.measured:
         with Local(process=early.early_worker()) if executor is None else nullcontext(executor) as opened:
             opened.open(where_is(task))
+            seed = opened.seed() if seed is None else seed
             shortest = SpeedLimit(task, request.target.board, request.policy)
             yield MeasuringJudge(task, opened, request.policy, seed, progress, shortest)
         return
     early.end()
     from tilewright.verify.check import InterpreterChecker  # imported late: not needed where a GPU verifies
 
+    seed = secrets.randbits(31) if seed is None else seed
     with closing(InterpreterChecker(task, request.target.board, seed)) as checker:
         yield Interpreted(checker, seed, limit, progress)

@@ -76,13 +76,14 @@ def tune(
     Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
-    target, policy = target_of(arch, detect()), policy or Policy()
+    place = None if executor is None else executor.place()
+    target, policy = target_of(arch, place.gpu if place else detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
     task = task.on(target.board.arch)
     selected = task.selected(workloads)
     languages = languages_of(task, selected, target.board)
     request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits)
-    machine, started = machine_of(target), time.perf_counter()
+    machine, started = machine_of(target, place), time.perf_counter()
     with ExitStack() as stack:
         if executor is not None:
             stack.enter_context(executor)

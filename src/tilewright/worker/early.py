@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import subprocess
 import sys
 import threading
@@ -24,9 +25,20 @@ COMMANDS = ("tune", "optimize")
 _begun: list[subprocess.Popen[str]] = []
 
 
-def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
-    """Starts the process, with pipes for its messages and its errors."""
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def spawned(command: Sequence[str] = WORKER, device: int | None = None) -> subprocess.Popen[str]:
+    """Starts the process, with pipes for its messages and its errors.
+
+    device: the index of the only GPU that the process sees, among the GPUs that this process sees; None: all.
+    """
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=_seeing(device))
+
+
+def _seeing(device: int | None) -> dict[str, str] | None:
+    if device is None:
+        return None
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    return os.environ | {"CUDA_VISIBLE_DEVICES": visible[device] if visible else str(device)}
 
 
 def begin(words: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Generic, TypeAlias, TypeVar
+from typing import IO, Generic, Literal, TypeAlias, TypeVar
 
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
@@ -26,6 +26,9 @@ from tilewright.race.rules import Policy
 from tilewright.records import Checked, Configuration, Json, LaunchFacts, TensorMapLayout, Value
 
 Answer = TypeVar("Answer")
+
+LostStatus: TypeAlias = Literal["FAILED", "TIMEOUT", "HANG_DETECTED", "OUT_OF_MEMORY", "CANCELLED", "ERROR"]
+"""How a step without an answer ended; `outcome.STATUSES` explains the words."""
 
 _KINDS: dict[str, type[Message]] = {}
 """Maps the name of each kind of message to its class."""
@@ -57,6 +60,7 @@ class Lost:
     reason: str
     at: int | None = None
     """The index of the candidate that was running, if the worker announced it."""
+    status: LostStatus = "FAILED"
 
 
 # Candidates ---------------------------------------------------------------------------------------
@@ -156,6 +160,7 @@ class Broken(Message):
     reason: str
     dead: bool
     """Whether the process ends because its CUDA context is broken."""
+    status: LostStatus = "FAILED"
 
 
 @dataclass(frozen=True)

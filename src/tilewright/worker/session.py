@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from typing import TypeVar
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.worker import messages as said
 from tilewright.worker.early import WORKER, spawned
-from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, encode, receive
+from tilewright.worker.messages import Advanced, Lost, LostStatus, Message, OpenTask, Step, encode, receive
 
 START_SECONDS = 120.0  # loading a task that imports torch takes 5 s on an idle machine
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
+STEP_SECONDS = 3600.0  # the longest that a step may take, also if it makes progress
 EXIT_SECONDS = 10.0  # from a process's last message to its end; meanwhile the GPU's memory is freed
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Session")
@@ -35,14 +37,16 @@ class Session:
     task: ``FILE`` or ``FILE:TASK``; without a task, the process waits for `open`.
     files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
     process: a worker that was started before (`early.early_worker`).
+    device: the index of the GPU among the visible ones; None: the first.
     """
 
     def __init__(
         self, task: str | None = None, command: Sequence[str] = WORKER, files: Mapping[str, str] | None = None,
-        process: subprocess.Popen[str] | None = None,
+        process: subprocess.Popen[str] | None = None, device: int | None = None,
     ) -> None:  # fmt: skip
+        self.device = device
         self.task, self.files = task, dict(files or {})
-        self.silence = SILENCE_SECONDS
+        self.silence, self.limit = SILENCE_SECONDS, STEP_SECONDS
         self.command = tuple(command)
         self.losses = 0  # the number of lost worker processes; their prepared inputs are lost, too
         self._process: subprocess.Popen[str] | None = None
@@ -54,7 +58,7 @@ class Session:
 
     def start(self, process: subprocess.Popen[str] | None = None) -> None:
         """Starts the process and returns at once. The process loads its modules while the parent compiles."""
-        self._process = process or spawned(self.command)
+        self._process = process or spawned(self.command, self.device)
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
         self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
@@ -77,14 +81,18 @@ class Session:
         """
         self._ensure_started()
         silence, at = self.silence if silence is None else silence, None
+        until = time.monotonic() + self.limit
         try:
             if not self._write(step):
                 return self._lost("the worker process is gone")
             while True:
+                left = until - time.monotonic()
                 try:
-                    message = self._messages.get(timeout=silence)
+                    message = self._messages.get(timeout=max(0.0, min(silence, left)))
                 except Empty:
-                    return self._lost(f"no answer for {silence:g} s: a kernel hangs", at)
+                    if left < silence:
+                        return self._lost(f"not finished after {self.limit:g} s", at, "TIMEOUT")
+                    return self._lost(f"no answer for {silence:g} s: a kernel hangs", at, "HANG_DETECTED")
                 if isinstance(message, said.Running):
                     at = message.at
                 elif isinstance(message, Advanced):
@@ -95,7 +103,7 @@ class Session:
                     return self._failed(message, at)
         except BaseException as error:
             if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this step
-                self._lost("interrupted")
+                self._lost("interrupted", status="CANCELLED")
             raise
 
     def _failed(self, message: Message | None, at: int | None) -> Lost:
@@ -110,7 +118,8 @@ class Session:
             return self._lost(self._last_words(), at)
         if not isinstance(message, said.Broken):
             return self._lost(f"the worker process said {message}", at)
-        return self._lost(message.reason, at) if message.dead else Lost(message.reason, at)
+        lost = self._lost if message.dead else Lost
+        return lost(message.reason, at, message.status)
 
     def close(self, wait: bool = True) -> None:
         if self._process is not None:
@@ -154,10 +163,10 @@ class Session:
             raise TaskError(message.error)
         raise MachineError(f"the worker process did not start{words}")
 
-    def _lost(self, reason: str, at: int | None = None) -> Lost:
+    def _lost(self, reason: str, at: int | None = None, status: LostStatus = "FAILED") -> Lost:
         self.close()
         self.losses += 1
-        return Lost(reason, at)
+        return Lost(reason, at, status)
 
     def _last_words(self) -> str:
         process = self._process

@@ -25,6 +25,7 @@ from tilewright.runtime.search.scratch import Kept, NoRoom, arrays_of, extent, k
 from tilewright.runtime.search.trials import array_spec
 from tilewright.worker import messages as ask
 from tilewright.worker.client import Contestant
+from tilewright.worker.outcome import Outcome
 
 SECONDS = 1.5
 """The wall time of a race with its warm-up, unless `ROUNDS` take longer."""
@@ -87,10 +88,10 @@ class TrialRunner:
     ) -> Any:
         """Answers the steps of a verification and a race. Raises MachineError and NoRoom."""
         if isinstance(step, ask.RaceField):
-            return self._raced(step, on_progress)
+            return Outcome.of(self._raced(step, on_progress))
         if isinstance(step, ask.CheckOutputs):
-            return self._checked(_index(step.source))
-        return ask.InputsReady((), new=False)  # the inputs are the caller's own
+            return Outcome.of(self._checked(_index(step.source)))
+        return Outcome.of(ask.InputsReady((), new=False))  # the inputs are the caller's own
 
     def _checked(self, index: int) -> ask.OutputsChecked | ask.Lost:
         try:

@@ -246,7 +246,8 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
     except Exception as error:
         if cuda.is_out_of_memory(error):
             cuda.release_torchs_cache()
-            reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
+            reason = f"out of GPU memory: {str(error).splitlines()[0]}"
+            reply = ask.Broken(reason, dead=False, status="OUT_OF_MEMORY")
         else:
             reply = ask.Broken(in_one_line(error), dead=context_is_broken())
     send(out, reply)
