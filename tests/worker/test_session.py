@@ -150,7 +150,7 @@ def test_a_hang_is_lost_and_the_process_killed(worker: Make) -> None:
     ignores = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay(started=True, at=4)\ntime.sleep(3600)"
     session = worker(START + ignores)
     pid = pid_of(session)
-    assert ask(session, {}, silence=1.0) == Lost("no answer for 1 s: a kernel hangs", at=4)
+    assert ask(session, {}, silence=1.0) == Lost("no answer for 1 s: a kernel hangs", at=4, status="HANG_DETECTED")
     assert not alive(pid)
     assert session.losses == 1
 

@@ -24,5 +24,6 @@ def executor_on(where: str) -> Executor:
     for executor in plugins(FOLDER, ATTRIBUTE):
         if executor.name == name:
             made: Executor = executor.at(rest)
+            made.on = where
             return made
     raise UnknownChoice("place for --on", where, (each.choice or each.name for each in plugins(FOLDER, ATTRIBUTE)))

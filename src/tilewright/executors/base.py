@@ -60,8 +60,14 @@ class Executor(ABC):
             raise RequestError(f"--on {cls.name}:{where}: {cls.name} takes nothing after it; fix: --on {cls.name}")
         return cls()
 
-    def place(self) -> Place | None:
-        """Returns the machine on which the steps run; None: this machine. May connect to it and set it up.
+    on: str = ""
+    """What the user gave for ``--on``; "" if the executor was made otherwise."""
+
+    say: Callable[[str], None] = staticmethod(lambda remark: None)
+    """Called with each remark for the user."""
+
+    def place(self, task: str) -> Place | None:
+        """Returns the machine on which the steps run; None: this machine. May connect to it and set it up for the task.
 
         Raises MachineError if it cannot be used.
         """

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from tilewright.errors import NoGpu, RequestError
 from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
 from tilewright.hardware.gpu import Gpu
 from tilewright.records import Machine
@@ -41,6 +42,13 @@ class Place:
     driver: str | None
     host: str
 
+    def the_gpu(self) -> Gpu:
+        """Returns its GPU. Raises NoGpu if it has none."""
+        if self.gpu is None:
+            fix = "fix: name a machine with a GPU, or leave out --on, which predicts without one"
+            raise NoGpu(f"{self.name} has no GPU to measure on; {fix}")
+        return self.gpu
+
 
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     """Returns the target for ``arch``.
@@ -55,6 +63,16 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     if arch is None:
         return Target(board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch")
     return Target(board, None)
+
+
+def target_at(arch: str | None, place: Place) -> Target:
+    """Returns the target for the GPU of another machine. Raises RequestError if it is not of ``arch``."""
+    gpu = place.the_gpu()
+    if arch not in (None, gpu.arch):
+        raise RequestError(
+            f"the GPU of {place.name} is {gpu.arch}, not {arch}; fix: leave out --arch, or leave out --on"
+        )
+    return Target(gpu.board, gpu)
 
 
 def machine_of(target: Target, place: Place | None = None) -> Machine:

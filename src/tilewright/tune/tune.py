@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal
 from tilewright.compile.compile import BUDGET_SECONDS, languages_of, refuse_broken_tools
 from tilewright.compile.screen import RACED
 from tilewright.hardware.gpu import detect
-from tilewright.hardware.machine import machine_of, target_of
+from tilewright.hardware.machine import machine_of, target_at, target_of
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload
-from tilewright.task.loading import task_of
+from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
@@ -76,13 +76,25 @@ def tune(
     Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
-    place = None if executor is None else executor.place()
-    target, policy = target_of(arch, place.gpu if place else detect()), policy or Policy()
+    place = None if executor is None else executor.place(where_is(task))
+    target, policy = target_at(arch, place) if place else target_of(arch, detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
     task = task.on(target.board.arch)
     selected = task.selected(workloads)
     languages = languages_of(task, selected, target.board)
-    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits)
+    request = TuneRequest(
+        task,
+        target,
+        policy,
+        selected,
+        top,
+        strategy or "",
+        seed,
+        seeds,
+        languages,
+        limits,
+        executor.on if executor else "",
+    )
     machine, started = machine_of(target, place), time.perf_counter()
     with ExitStack() as stack:
         if executor is not None:

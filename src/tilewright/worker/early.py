@@ -43,7 +43,8 @@ def _seeing(device: int | None) -> dict[str, str] | None:
 
 def begin(words: Sequence[str]) -> None:
     """Starts a worker process if the command line with these words may need it and the machine has a driver."""
-    if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
+    elsewhere = any(word == "--on" or word.startswith("--on=") for word in words)
+    if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and not elsewhere and has_driver():
         _begun.append(spawned((*WORKER, WITH_TORCH) if _needs_torch(words) else WORKER))
         atexit.register(end)
         threading.Thread(target=_detect, daemon=True).start()

@@ -1,0 +1,181 @@
+"""What is brought to another machine: the files of a task, and Tilewright itself.
+
+Files that git tracks travel as a git bundle of one commit that has no history, with the changes of the working tree.
+The commit is made in a temporary repository beside the user's, which is not touched; nothing is pushed. Other files
+that git does not ignore travel in a tar. Outside a repository, the folder of the task travels as a whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import tilewright
+from tilewright.errors import RequestError, first_line
+
+MOST_BYTES = 256 << 20
+SKIPPED = ("__pycache__", "node_modules", ".tilewright")
+_AUTHOR = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "tilewright"), ("EMAIL", "tilewright@localhost"), ("DATE", "2000-01-01T00:00:00Z"))
+}
+"""The commit of a tree has always the same name, so a later bundle can leave out what an earlier one brought."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of a task.
+
+    root: the folder here that is reproduced over there.
+    commit: of the tracked files; "" if there is no repository.
+    """
+
+    root: Path
+    commit: str
+    tar: bytes
+    repository: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(self.commit.encode() + self.tar).hexdigest()[:16]
+
+    @property
+    def root_key(self) -> str:
+        return hashlib.sha256(str(self.root).encode()).hexdigest()[:16]
+
+    def packed(self, have: str) -> bytes:
+        """Returns the git bundle. ``have``: the commit that an earlier run brought; "" if there is none.
+
+        The result is empty if it is this commit.
+        """
+        if not self.commit or have == self.commit:
+            return b""
+        assert self.repository is not None
+        folder = Path(self.repository.name)
+        git = ["git", "--git-dir", str(folder / "git")]
+        known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
+        less = [f"^{have}"] if known else []
+        _git([*git, "bundle", "create", "-q", str(folder / "bundle"), "refs/heads/tilewright", *less])
+        return (folder / "bundle").read_bytes()
+
+    def relative(self, path: Path) -> str:
+        """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
+        try:
+            return str(path.resolve().relative_to(self.root))
+        except ValueError:
+            raise RequestError(
+                f"{path} is outside {self.root}, which is brought to the other machine; fix: put it into that folder"
+            ) from None
+
+
+def bundle_of(file: Path, have: str = "") -> Bundle:
+    """Collects the files around a task file. Raises RequestError if they are too large."""
+    file = file.resolve()
+    root = _repository_root(file.parent)
+    if root is None:
+        return Bundle(file.parent, "", tar_of(file.parent, sorted(_every(file.parent))))
+    scratch = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
+    commit = _commit(root, Path(scratch.name))
+    listed = _git(["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard"]).split("\0")
+    names = [root / name for name in listed if name]
+    tracked = _git(["git", "-C", str(root), "ls-files", "-z", "--", str(file)])
+    if not tracked and file not in names:  # git ignores it
+        names += [path for path in file.parent.glob("*.py") if path not in names]
+    return Bundle(root, commit, tar_of(root, sorted(names)), scratch)
+
+
+def _repository_root(folder: Path) -> Path | None:
+    if shutil.which("git") is None:
+        return None
+    command = ["git", "-C", str(folder), "rev-parse", "--show-toplevel"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    has_commit = (
+        found.returncode == 0
+        and not subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "-q", "--verify", "HEAD"], capture_output=True, check=False
+        ).returncode
+    )
+    return Path(found.stdout.rstrip("\n")).resolve() if has_commit else None
+
+
+def _commit(root: Path, scratch: Path) -> str:
+    """Makes the commit of the tracked files as they are now, in a repository of its own. Returns its name."""
+    at = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-path"]
+    objects, index = (_git([*at, name]).rstrip("\n") for name in ("objects", "index"))
+    repository = scratch / "git"
+    _git(["git", "init", "-q", "--bare", str(repository)])
+    (repository / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+    if Path(index).is_file():
+        shutil.copy2(index, scratch / "index")
+    git = ["git", "--git-dir", str(repository), "--work-tree", str(root)]
+    env = {"GIT_INDEX_FILE": str(scratch / "index"), **_AUTHOR}
+    _git([*git, "add", "--update", "--", str(root)], env)
+    tree = _git([*git, "write-tree"], env).strip()
+    commit = _git([*git, "commit-tree", "-m", "files for another machine", tree], env).strip()
+    _git([*git, "update-ref", "refs/heads/tilewright", commit])
+    return commit
+
+
+def _git(command: list[str], env: dict[str, str] | None = None) -> str:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=own | (env or {}))
+    if done.returncode:
+        raise RequestError(f"git cannot pack the files of the task: {first_line(done.stderr, 'no message')}")
+    return done.stdout
+
+
+def _every(folder: Path) -> Iterator[Path]:
+    """Yields the files of a folder, without caches, hidden folders and virtual environments."""
+    for where, folders, files in os.walk(folder):
+        folders[:] = [
+            name for name in folders
+            if name not in SKIPPED and not name.startswith(".") and not (Path(where) / name / "pyvenv.cfg").is_file()
+        ]  # fmt: skip
+        yield from (Path(where) / name for name in files)
+
+
+def tar_of(root: Path, files: Iterable[Path], prefix: str = "") -> bytes:
+    """Returns the files as a tar, which depends on nothing but their names, modes and contents.
+
+    Raises RequestError if they are too large.
+    """
+    out, total = io.BytesIO(), 0
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+        for path in files:
+            if not path.is_symlink() and not path.is_file():
+                continue  # a socket, or removed meanwhile
+            info = tar.gettarinfo(path, prefix + str(path.relative_to(root)))
+            info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
+            total += info.size
+            if total > MOST_BYTES:
+                raise RequestError(
+                    f"the files in {root} that git does not track are larger than {MOST_BYTES >> 20} MiB, too much to "
+                    f"bring along (at {path.relative_to(root)}); fix: let .gitignore name what the task does not need, "
+                    "or put the task into a folder of its own"
+                )
+            if info.isreg():
+                with path.open("rb") as content:
+                    tar.addfile(info, content)
+            else:
+                tar.addfile(info)
+    return out.getvalue()
+
+
+@cache
+def code() -> tuple[str, bytes]:
+    """Returns Tilewright itself as a tar, and its key."""
+    folder = Path(tilewright.__file__).parent
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    tar = tar_of(folder, files, "tilewright/")
+    return hashlib.sha256(tar).hexdigest()[:16], tar
