@@ -1,6 +1,6 @@
 """A command that tunes on another machine. Tests run it as a process that they may kill.
 
-    python -m tests.remote.tuning TASK FOLDER LEDGER LINGER
+python -m tests.remote.tuning TASK FOLDER LEDGER LINGER
 """
 
 from __future__ import annotations

@@ -141,6 +141,26 @@ def elsewhere(on: str) -> Executor | None:
     return executor
 
 
+def run_elsewhere(context: typer.Context, on: str, where: str | None = None) -> None:
+    """Runs this command as a whole where ``--on`` says, and ends it with the exit code. Returns for this machine.
+
+    where: the task.
+    """
+    executor = elsewhere(on)
+    if executor is None:
+        return
+    words: tuple[str, ...] = context.obj
+    kept = [word for word, before in zip(words, ("", *words), strict=False) if "--on" not in (word, before)]
+    kept = [word for word in kept if not word.startswith("--on=")]
+    if where is not None:
+        from tilewright.task.loading import load_task
+
+        load_task(where)  # a mistake in the task is found here
+    with executor:
+        code = executor.command(kept, where)
+    raise typer.Exit(code)
+
+
 def loaded(where: str) -> Task:
     """Loads the task ``FILE[:TASK]``, and then prevents imports of torch by front ends in this process.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from tilewright.errors import RequestError
@@ -76,6 +76,18 @@ class Executor(ABC):
     def seed(self) -> int:
         """Returns the seed for a run whose user named none. A run that is taken up again gets its first seed."""
         return secrets.randbits(31)
+
+    def command(self, words: Sequence[str], task: str | None) -> int:
+        """Runs a Tilewright command as a whole, prints what it prints, and returns its exit code.
+
+        words: the command's words without ``--on``. task: the one among them that names a task; None if there is none.
+        Raises RequestError if the executor runs only steps.
+        """
+        raise RequestError(f"{self.name} runs the steps of tune, but no whole command such as {words[0]}")
+
+    def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        """Returns what is being set up, and what was set up before it as pairs of name and detail, for `doctor`."""
+        return "connection", ()
 
     @abstractmethod
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import Place
+from tilewright.remote import files
 from tilewright.remote import messages as said
-from tilewright.remote.client import LINGER_SECONDS, Remote
+from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
 from tilewright.remote.connection import refused_host
 from tilewright.task.loading import file_named
 from tilewright.worker.messages import Advanced, Step, decode, encode
@@ -45,9 +48,8 @@ class Ssh(Executor):
         """Connects for a task, unless it is connected already."""
         if self.remote is None:
             file, _ = file_named(task)
-            self.remote = Remote(
-                self.host, Path(file), worker=self.worker, mfa=self.mfa, linger=self.linger, say=self.say
-            )
+            bundle = files.bundle_of(Path(file))
+            self.remote = Remote(self.host, bundle, worker=self.worker, mfa=self.mfa, linger=self.linger, say=self.say)
             self.remote.start()
             if self.remote.resumed:
                 self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
@@ -57,7 +59,7 @@ class Ssh(Executor):
         assert self.remote is not None
         place = self.remote.place
         assert place is not None
-        return place
+        return replace(place, name=self.host)
 
     def seed(self) -> int:
         return super().seed() if self.remote is None else self.remote.seed
@@ -102,6 +104,16 @@ class Ssh(Executor):
         assert isinstance(answer, step.answer)
         return Outcome(ended.status, answer)
 
+    def command(self, words: Sequence[str], task: str | None) -> int:
+        """Runs a command over there, in the copy of the folder in which the user is."""
+        bundle = files.bundle_of(Path(file_named(task)[0])) if task else files.nothing()
+        over_there = [_named_there(bundle, word) if word == task else word for word in words]
+        self.remote = Remote(self.host, bundle, command=over_there, mfa=self.mfa, linger=self.linger, say=self.say)
+        return run_command(self.remote)
+
+    def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        return (self.remote.stage, self.remote.found) if self.remote else super().set_up()
+
     def close(self, wait: bool = True) -> None:
         if self.remote is not None:
             self.remote.close()
@@ -109,3 +121,10 @@ class Ssh(Executor):
 
 
 EXECUTOR = Ssh
+
+
+def _named_there(bundle: files.Bundle, task: str) -> str:
+    """Returns the name of a task relative to the folder over there in which a command runs."""
+    file, wanted = file_named(task)
+    named = os.path.relpath(bundle.relative(Path(file)), bundle.folder)
+    return f"{named}:{wanted}" if wanted else named

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -35,6 +34,7 @@ class Remote:
     """One run on another machine.
 
     host: as for the command ssh.
+    bundle: the files to bring.
     command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
     worker: the command of the worker process over there; () for the usual one.
     mfa: as in `connection.style_of`.
@@ -42,15 +42,18 @@ class Remote:
     """
 
     def __init__(
-        self, host: str, file: Path, *, command: Sequence[str] = (), worker: Sequence[str] = (),
+        self, host: str, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
         mfa: bool | None = None, linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
-        self.host, self.file, self.command, self.worker = host, file, tuple(command), tuple(worker)
+        self.host, self.bundle, self.command, self.worker = host, bundle, tuple(command), tuple(worker)
         self.mfa, self.linger, self.say = mfa, linger, say
-        self.bundle = files.bundle_of(file)
         self.place: Place | None = None
         self.seed = secrets.randbits(31)
         self.resumed = False
+        self.found: list[tuple[str, str]] = []
+        """What worked while it was set up, as name and detail, in order."""
+        self.stage = "connection"
+        """What is being set up."""
         self.received: Queue[Message | MachineError] = Queue()
         self._name, self._have = secrets.token_hex(8), 0
         self._attach_request: dict[str, Any] = {}
@@ -77,13 +80,16 @@ class Remote:
     def _set_up(self, connection: Connection) -> None:
         code, tar = files.code()
         facts = connection.request("facts", code=code, root=self.bundle.root_key)
+        python = ".".join(map(str, facts["python"]))
+        self._worked(f"{self.host} is {facts['node']}, Python {python} ({facts['executable']})", "files")
         if not facts["code"]:
             connection.request("put", [tar], kind="code", key=code, size=len(tar))
         self._bring_files(connection, facts)
+        self._worked(f"{facts['cache']}, {facts['free'] / 1e9:.0f} GB free", "environment")
         made = "" if connection.python else prepared(connection, facts, self.say)
-        work = Path.cwd().resolve()
-        inside = work.is_relative_to(self.bundle.root)
-        cwd = str(work.relative_to(self.bundle.root)) if inside else "."
+        env = f"{facts['cache']}/env/{made}" if made else f"TILEWRIGHT_REMOTE_PYTHON={connection.python}"
+        self._worked(env, "resident process")
+        cwd = self.bundle.folder
         who = f"{getpass.getuser()}@{platform.node()}:{self.bundle.root}"
         parts = [who, self.bundle.key, code, made, connection.python, cwd, *self.command, "", *self.worker]
         self._attach_request = {
@@ -91,6 +97,10 @@ class Remote:
             "python": facts["executable"] if connection.python else "", "code": code, "work": self.bundle.key,
             "cwd": cwd, "linger": self.linger,
         }  # fmt: skip
+
+    def _worked(self, detail: str, then: str) -> None:
+        self.found.append((self.stage, detail))
+        self.stage = then
 
     def _bring_files(self, connection: Connection, facts: dict[str, Any]) -> None:
         bundle = self.bundle
@@ -122,6 +132,7 @@ class Remote:
                 f"the run on {self.host} ended while the connection was lost; fix: run the same command again"
             )
         self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
+        self._worked(f"ends {self.linger:g} s after the last connection", self.stage)
         with self._sending:
             self._connection = connection
             for request in self._unanswered:
@@ -236,16 +247,12 @@ class _Lines:
             self.say(line)
 
 
-def run_command(
-    host: str, file: Path, command: Sequence[str], say: Callable[[str], None], mfa: bool | None = None,
-    linger: float = LINGER_SECONDS,
-) -> int:  # fmt: skip
-    """Runs a Tilewright command on another machine as a whole. Prints what it prints, and returns its exit code."""
-    remote = Remote(host, file, command=command, mfa=mfa, say=say, linger=linger)
+def run_command(remote: Remote) -> int:
+    """Runs the command of a remote. Prints what it prints, and returns its exit code."""
     try:
         remote.start()
         if remote.resumed:
-            say(f"this command is running on {host} already; taking it up again")
+            remote.say(f"this command is running on {remote.host} already; taking it up again")
         while True:
             message = remote.received.get()
             if isinstance(message, MachineError):

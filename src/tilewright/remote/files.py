@@ -69,6 +69,12 @@ class Bundle:
         _git([*git, "bundle", "create", "-q", str(folder / "bundle"), "refs/heads/tilewright", *less])
         return (folder / "bundle").read_bytes()
 
+    @property
+    def folder(self) -> str:
+        """The folder over there that stands for the working directory; the root if the user is outside it."""
+        work = Path.cwd().resolve()
+        return str(work.relative_to(self.root)) if work.is_relative_to(self.root) else "."
+
     def relative(self, path: Path) -> str:
         """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
         try:
@@ -79,7 +85,12 @@ class Bundle:
             ) from None
 
 
-def bundle_of(file: Path, have: str = "") -> Bundle:
+def nothing() -> Bundle:
+    """Returns a bundle without files, for a command without a task."""
+    return Bundle(Path.cwd().resolve(), "", tar_of(Path.cwd(), ()))
+
+
+def bundle_of(file: Path) -> Bundle:
     """Collects the files around a task file. Raises RequestError if they are too large."""
     file = file.resolve()
     root = _repository_root(file.parent)
