@@ -39,6 +39,7 @@ Host loop refused unknown
     IdentityFile {folder}/%n-key
     UserKnownHostsFile {folder}/known-%n
     StrictHostKeyChecking yes
+    ControlPath {folder}/master
     LogLevel ERROR
 Host closed
     HostName 127.0.0.1
@@ -89,7 +90,7 @@ class Loopback:
     def environ(self) -> dict[str, str]:
         return {
             "TILEWRIGHT_SSH": f"ssh -F {self.folder}/client", "TILEWRIGHT_REMOTE_PYTHON": sys.executable,
-            "TILEWRIGHT_REMOTE_CACHE": str(self.folder / "cache"),
+            "TILEWRIGHT_REMOTE_CACHE": str(self.folder / "cache"), "XDG_CACHE_HOME": str(self.folder / "here"),
         }  # fmt: skip
 
     def drop(self) -> int:
@@ -99,6 +100,9 @@ class Loopback:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return len(dropped)
+
+    def logins(self) -> int:
+        return (self.folder / "server.log").read_text().count("Accepted publickey")
 
     def left(self) -> list[str]:
         """Returns the commands of the processes that were brought there and still run."""

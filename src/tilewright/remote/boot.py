@@ -125,25 +125,24 @@ def put(folder: str, kind: str, key: str, size: int) -> Reply:
     return {"ok": True}
 
 
-def files(folder: str, key: str, root: str, commit: str, bundle: int, tar: int) -> Reply:
+def files(folder: str, key: str, root: str, tree: str, bundle: int, tar: int) -> Reply:
     """Puts the files of a task together.
 
-    commit: the commit with the tracked files; "" if the tar has all files.
+    tree: the name of git's tree of the tracked files; "" if the tar has all files.
     bundle, tar: their sizes in bytes.
     """
     where, bundled, untracked = cache(folder), received(bundle), received(tar)
     with made(where / "files" / key) as new:
-        if commit:
+        if tree:
             repository = where / "repositories" / f"{root}.git"
             git = ["git", "--git-dir", str(repository)]
             with tempfile.NamedTemporaryFile(dir=where) as file, tempfile.TemporaryDirectory(dir=where) as scratch:
                 file.write(bundled.getbuffer())
                 file.flush()
                 run(["git", "init", "-q", "--bare", str(repository)])
-                if bundle:
-                    run([*git, "fetch", "-q", file.name, "+refs/heads/tilewright:refs/tilewright/last"])
+                run([*git, "fetch", "-q", file.name, "+refs/heads/tilewright:refs/tilewright/last"])
                 index = {**os.environ, "GIT_INDEX_FILE": f"{scratch}/index"}
-                run([*git, "read-tree", commit], env=index)
+                run([*git, "read-tree", tree], env=index)
                 run([*git, "--work-tree", str(new), "checkout-index", "--all", f"--prefix={new}/"], env=index)
         unpack(untracked, new)
     return {"ok": True}
@@ -189,10 +188,12 @@ def env(folder: str, key: str, requirements: Sequence[str], size: int) -> Reply:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be making the same environment
         if (place / "ready").is_file():
             return {"ok": True}
-        shutil.rmtree(place, ignore_errors=True)
         try:
-            run([sys.executable, "-m", "venv", str(place)])
+            if not (place / "bin" / "pip").is_file():
+                shutil.rmtree(place, ignore_errors=True)
+                run([sys.executable, "-m", "venv", str(place)])
         except Failed as error:
+            shutil.rmtree(place, ignore_errors=True)
             return {"error": f"{sys.executable} cannot make a virtual environment: {str(error).splitlines()[-1]}"}
         pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
         if size:
@@ -203,9 +204,10 @@ def env(folder: str, key: str, requirements: Sequence[str], size: int) -> Reply:
         try:
             run([*pip, *requirements], each=lambda line: say(note=line[:200]))
         except Failed as error:
-            shutil.rmtree(place, ignore_errors=True)
             said = str(error)
             full = "No space left" in said
+            if full:
+                shutil.rmtree(place, ignore_errors=True)
             lines = [line for line in said.splitlines() if line.startswith("ERROR")] or said.splitlines()
             return {"error": lines[-1], "offline": any(word in said for word in OFFLINE), "errno": 28 if full else 0}
         (place / "ready").touch()

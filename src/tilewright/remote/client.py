@@ -19,7 +19,7 @@ from tilewright.errors import MachineError
 from tilewright.hardware.machine import Place
 from tilewright.remote import environment, files
 from tilewright.remote import messages as said
-from tilewright.remote.connection import Connection, ConnectionLost, Refused
+from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, Refused
 from tilewright.worker.messages import Message, decode, encode
 
 PING_SECONDS = 5.0
@@ -106,11 +106,11 @@ class Remote:
         bundle = self.bundle
         if connection.request("has", kind="files", key=bundle.key)["there"]:
             return
-        if bundle.commit and not facts["git"]:
+        if bundle.tree and not facts["git"]:
             raise MachineError(f"{self.host} has no git, which unpacks the task's files; fix: install git there")
         packed = bundle.packed(facts["last"])
         connection.request(
-            "files", [packed, bundle.tar], key=bundle.key, root=bundle.root_key, commit=bundle.commit,
+            "files", [packed, bundle.tar], key=bundle.key, root=bundle.root_key, tree=bundle.tree,
             bundle=len(packed), tar=len(bundle.tar),
         )  # fmt: skip
 
@@ -119,7 +119,7 @@ class Remote:
         columns = shutil.get_terminal_size((120, 24)).columns
         hello = said.Attach(self._name, whose, self._have, self.seed, self.command, self.worker, columns)
         connection.request("attach", **self._attach_request, hello=encode(hello).rstrip("\n"))
-        line = connection.readline()
+        line = connection.readline(ANSWER_SECONDS)
         greeting = decode(line) if line is not None else None
         if isinstance(greeting, said.Busy):
             raise Refused(
@@ -251,6 +251,8 @@ def run_command(remote: Remote) -> int:
     """Runs the command of a remote. Prints what it prints, and returns its exit code."""
     try:
         remote.start()
+        if remote.place is not None and remote.place.gpu is None:
+            remote.say(f"{remote.host} has no GPU: the command runs there on the CPU")
         if remote.resumed:
             remote.say(f"this command is running on {remote.host} already; taking it up again")
         while True:

@@ -35,6 +35,8 @@ PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "p
 NO_PYTHON = 93
 """The exit code over there if no suitable Python is found."""
 CHECK_SECONDS = 15.0
+ANSWER_SECONDS = 150.0
+"""The resident process may take `boot.START_SECONDS` to start."""
 
 
 class ConnectionLost(MachineError):
@@ -121,24 +123,26 @@ class Connection:
             raise MachineError(f"no open connection to {self.host} to share; {master(self.host)}")
 
     def request(
-        self, do: str, payload: Sequence[bytes] = (), note: Callable[[str], None] = lambda line: None, **values: object
+        self, do: str, payload: Sequence[bytes] = (), note: Callable[[str], None] | None = None, **values: object
     ) -> dict[str, Any]:
         """Sends a request to `boot` and returns its answer.
 
-        payload: sent after the request. note: called with what it prints meanwhile.
+        payload: sent after the request.
+        note: called with what a long request prints meanwhile. Other requests without payload are answered soon.
         Raises Refused if it fails over there, and MachineError if the connection fails.
         """
         header = json.dumps({"do": do, "folder": self.cache, **values}) + "\n"
         self._send(header.encode(), *payload)
+        soon = None if payload or note else ANSWER_SECONDS
         while True:
-            line = self.readline()
+            line = self.readline(soon)
             try:
                 reply = json.loads(line) if line is not None else None
             except ValueError:
                 reply = None
             if not isinstance(reply, dict):
                 raise self.failure(line or "")
-            if "note" in reply:
+            if "note" in reply and note is not None:
                 note(str(reply["note"]))
             elif "error" in reply:
                 raise self._refused(reply)
@@ -160,14 +164,25 @@ class Connection:
         except (OSError, ValueError):
             return False
 
-    def readline(self) -> str | None:
-        """Returns the next whole line; None if the connection ended."""
+    def readline(self, seconds: float | None = None) -> str | None:
+        """Returns the next whole line; None if the connection ended. After ``seconds``, it is ended."""
         assert self.process.stdout is not None
+        timer = threading.Timer(seconds, self._give_up) if seconds else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
         try:
             line = self.process.stdout.readline().decode("utf-8", "replace")
         except (OSError, ValueError):
             return None
+        finally:
+            if timer is not None:
+                timer.cancel()
         return line if line.endswith("\n") else None
+
+    def _give_up(self) -> None:
+        self._stderr.append(f"no answer within {ANSWER_SECONDS:g} s")
+        self.process.kill()
 
     def failure(self, said: str = "") -> MachineError:
         """Returns the error for a connection that ended, or that answered with ``said`` and not as `boot` does."""

@@ -1,8 +1,9 @@
 """What is brought to another machine: the files of a task, and Tilewright itself.
 
-Files that git tracks travel as a git bundle of one commit that has no history, with the changes of the working tree.
-The commit is made in a temporary repository beside the user's, which is not touched; nothing is pushed. Other files
-that git does not ignore travel in a tar. Outside a repository, the folder of the task travels as a whole.
+Files that git tracks travel as a git bundle, with the changes of the working tree and without their history. Its commit
+is made in a repository of its own in the cache folder, on top of the commit that travelled last. The user's repository
+is only read, and nothing is pushed. Other files that git does not ignore travel in a tar. Outside a repository, the
+folder of the task travels as a whole.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ _AUTHOR = {
     for who in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "tilewright"), ("EMAIL", "tilewright@localhost"), ("DATE", "2000-01-01T00:00:00Z"))
 }
-"""The commit of a tree has always the same name, so a later bundle can leave out what an earlier one brought."""
 
 
 @dataclass(frozen=True)
@@ -38,36 +38,37 @@ class Bundle:
     """The files of a task.
 
     root: the folder here that is reproduced over there.
-    commit: of the tracked files; "" if there is no repository.
+    tree: the name of git's tree of the tracked files; "" if there is no repository.
     """
 
     root: Path
-    commit: str
+    tree: str
     tar: bytes
-    repository: tempfile.TemporaryDirectory[str] | None = None
+    repository: Path | None = None
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(self.commit.encode() + self.tar).hexdigest()[:16]
+        return hashlib.sha256(self.tree.encode() + self.tar).hexdigest()[:16]
 
     @property
     def root_key(self) -> str:
-        return hashlib.sha256(str(self.root).encode()).hexdigest()[:16]
+        return _key_of(self.root)
 
     def packed(self, have: str) -> bytes:
-        """Returns the git bundle. ``have``: the commit that an earlier run brought; "" if there is none.
+        """Returns the git bundle; nothing without a repository.
 
-        The result is empty if it is this commit.
+        have: the commit that an earlier run brought; "" if there is none. The bundle leaves out what that commit has.
         """
-        if not self.commit or have == self.commit:
+        if self.repository is None:
             return b""
-        assert self.repository is not None
-        folder = Path(self.repository.name)
-        git = ["git", "--git-dir", str(folder / "git")]
+        git = ["git", "--git-dir", str(self.repository)]
         known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
-        less = [f"^{have}"] if known else []
-        _git([*git, "bundle", "create", "-q", str(folder / "bundle"), "refs/heads/tilewright", *less])
-        return (folder / "bundle").read_bytes()
+        parent, less = (["-p", have], [f"^{have}"]) if known else ([], [])
+        commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", self.tree], _AUTHOR).strip()
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+            _git([*git, "update-ref", "refs/heads/tilewright", commit])
+            _git([*git, "bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less])
+            return Path(scratch, "bundle").read_bytes()
 
     @property
     def folder(self) -> str:
@@ -96,14 +97,14 @@ def bundle_of(file: Path) -> Bundle:
     root = _repository_root(file.parent)
     if root is None:
         return Bundle(file.parent, "", tar_of(file.parent, sorted(_every(file.parent))))
-    scratch = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
-    commit = _commit(root, Path(scratch.name))
+    repository = cache_folder() / "bundles" / f"{_key_of(root)}.git"
+    tree = _tree(root, repository)
     listed = _git(["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard"]).split("\0")
     names = [root / name for name in listed if name]
     tracked = _git(["git", "-C", str(root), "ls-files", "-z", "--", str(file)])
     if not tracked and file not in names:  # git ignores it
         names += [path for path in file.parent.glob("*.py") if path not in names]
-    return Bundle(root, commit, tar_of(root, sorted(names)), scratch)
+    return Bundle(root, tree, tar_of(root, sorted(names)), repository)
 
 
 def _repository_root(folder: Path) -> Path | None:
@@ -120,22 +121,23 @@ def _repository_root(folder: Path) -> Path | None:
     return Path(found.stdout.rstrip("\n")).resolve() if has_commit else None
 
 
-def _commit(root: Path, scratch: Path) -> str:
-    """Makes the commit of the tracked files as they are now, in a repository of its own. Returns its name."""
+def _key_of(root: Path) -> str:
+    return hashlib.sha256(str(root).encode()).hexdigest()[:16]
+
+
+def _tree(root: Path, repository: Path) -> str:
+    """Returns the name of the tree of the tracked files as they are now. It is made in a repository of its own."""
     at = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-path"]
     objects, index = (_git([*at, name]).rstrip("\n") for name in ("objects", "index"))
-    repository = scratch / "git"
     _git(["git", "init", "-q", "--bare", str(repository)])
     (repository / "objects" / "info" / "alternates").write_text(f"{objects}\n")
-    if Path(index).is_file():
-        shutil.copy2(index, scratch / "index")
     git = ["git", "--git-dir", str(repository), "--work-tree", str(root)]
-    env = {"GIT_INDEX_FILE": str(scratch / "index"), **_AUTHOR}
-    _git([*git, "add", "--update", "--", str(root)], env)
-    tree = _git([*git, "write-tree"], env).strip()
-    commit = _git([*git, "commit-tree", "-m", "files for another machine", tree], env).strip()
-    _git([*git, "update-ref", "refs/heads/tilewright", commit])
-    return commit
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        if Path(index).is_file():
+            shutil.copy2(index, f"{scratch}/index")
+        env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        _git([*git, "add", "--update", "--", str(root)], env)
+        return _git([*git, "write-tree"], env).strip()
 
 
 def _git(command: list[str], env: dict[str, str] | None = None) -> str:
@@ -162,7 +164,10 @@ def tar_of(root: Path, files: Iterable[Path], prefix: str = "") -> bytes:
     Raises RequestError if they are too large.
     """
     out, total = io.BytesIO(), 0
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=out, mode="wb", mtime=0, compresslevel=4) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
         for path in files:
             if not path.is_symlink() and not path.is_file():
                 continue  # a socket, or removed meanwhile
@@ -181,6 +186,12 @@ def tar_of(root: Path, files: Iterable[Path], prefix: str = "") -> bytes:
             else:
                 tar.addfile(info)
     return out.getvalue()
+
+
+def cache_folder() -> Path:
+    """Returns the folder here for what is only kept to save time."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "tilewright"
 
 
 @cache
