@@ -122,6 +122,11 @@ class TuningRun:
         self.name, self.done = interrupted[0].run, dict(interrupted[1])
         ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(request.workloads)} workloads are done")
 
+    def note(self, remark: str) -> None:
+        """Tells the user a remark about the run."""
+        if self.ledger is not None:
+            self.ledger.note(remark)
+
     @property
     def open(self) -> list[Workload]:
         """The workloads that have no result yet."""
