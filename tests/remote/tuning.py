@@ -14,7 +14,7 @@ from tilewright.cli.interruption import Signalled, interruptible
 from tilewright.errors import TilewrightError
 from tilewright.executors.ssh import Ssh
 from tilewright.hardware.gpu import Gpu
-from tilewright.hardware.machine import Place
+from tilewright.hardware.machine import OtherMachine
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.rules import Policy
 from tilewright.tune.tune import tune
@@ -26,7 +26,7 @@ H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 class SimulatedSsh(Ssh):
     """The other side has a GPU that is simulated."""
 
-    def place(self, task: str) -> Place:
+    def place(self, task: str) -> OtherMachine:
         return replace(super().place(task), gpu=H200, driver="580.0")
 
     @staticmethod

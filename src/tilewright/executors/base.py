@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from tilewright.errors import RequestError
-from tilewright.hardware.machine import Place
+from tilewright.hardware.machine import OtherMachine
 from tilewright.worker.messages import Advanced, Step
 from tilewright.worker.outcome import Outcome
 
@@ -66,7 +66,7 @@ class Executor(ABC):
     say: Callable[[str], None] = staticmethod(lambda remark: None)
     """Called with each remark for the user."""
 
-    def place(self, task: str) -> Place | None:
+    def place(self, task: str) -> OtherMachine | None:
         """Returns the machine on which the steps run; None: this machine. May connect to it and set it up for the task.
 
         Raises MachineError if it cannot be used.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.executors.base import Answer, Executor, ignore
-from tilewright.hardware.machine import Place
+from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
 from tilewright.remote import messages as said
 from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
@@ -54,7 +54,7 @@ class Ssh(Executor):
             if self.remote.resumed:
                 self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
 
-    def place(self, task: str) -> Place:
+    def place(self, task: str) -> OtherMachine:
         self.prepare(task)
         assert self.remote is not None
         place = self.remote.place
@@ -76,6 +76,7 @@ class Ssh(Executor):
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
     ) -> Outcome[Answer]:
+        """Implements `Executor.run`. While the connection is lost, waits until it is made again."""
         remote = self.remote
         assert remote is not None, "a task is opened before a step runs"
         request = said.StepRequest(remote.number(), encode(step), silence)
@@ -83,7 +84,7 @@ class Ssh(Executor):
         while True:
             message = remote.received.get()
             if isinstance(message, MachineError):
-                self.remote = None
+                self.close()
                 raise message
             if isinstance(message, said.Progressed) and message.number == request.number:
                 advanced = decode(message.advanced)

@@ -34,7 +34,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Place:
+class OtherMachine:
     """The machine on which candidates run, if it is another machine. ``host``: as in `records.Machine`."""
 
     name: str
@@ -65,7 +65,7 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     return Target(board, None)
 
 
-def target_at(arch: str | None, place: Place) -> Target:
+def target_at(arch: str | None, place: OtherMachine) -> Target:
     """Returns the target for the GPU of another machine. Raises RequestError if it is not of ``arch``."""
     gpu = place.the_gpu()
     if arch not in (None, gpu.arch):
@@ -75,7 +75,7 @@ def target_at(arch: str | None, place: Place) -> Target:
     return Target(gpu.board, gpu)
 
 
-def machine_of(target: Target, place: Place | None = None) -> Machine:
+def machine_of(target: Target, place: OtherMachine | None = None) -> Machine:
     """Returns the record of the machine: its GPU, driver, CPU cores and package versions.
 
     place: where candidates run, if that is another machine. Its packages have the versions of this machine's.

@@ -27,7 +27,7 @@ from typing import IO, NoReturn
 
 from tilewright.errors import MachineError, TilewrightError, in_one_line
 from tilewright.hardware.gpu import detect
-from tilewright.hardware.machine import Place, driver_version, host
+from tilewright.hardware.machine import OtherMachine, driver_version, host
 from tilewright.remote import messages as said
 from tilewright.worker.early import WORKER
 from tilewright.worker.messages import Advanced, Lost, Message, PrepareInputs, Step, decode, encode
@@ -126,7 +126,7 @@ class Agent:
         if attach.command and self._command is None:
             self._start(attach)
         gpu = detect()
-        place = Place(os.uname().nodename, gpu, driver_version() if gpu else None, host())
+        place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
         return said.Attached(place, self.first.seed, resumed and new, not new)
 
     def _write(self, connection: socket.socket, have: int) -> None:
@@ -237,7 +237,7 @@ class Agent:
 
     def _print(self, to: int, stream: IO[str]) -> None:
         for line in stream:
-            self._note("", said.Printed(to, line))
+            self._note("", said.TextPrinted(to, line))
 
     def _end_of(self, command: subprocess.Popen[str], threads: list[threading.Thread]) -> None:
         code = command.wait()

@@ -42,7 +42,7 @@ START_SECONDS = 120.0
 OLD_SECONDS = 30 * 86400
 """What no run has used for so long is removed from the cache folder."""
 OFFLINE = (
-    "Failed to establish a new connection", "NameResolutionError", "Temporary failure in name resolution",
+    "CommandFailed to establish a new connection", "NameResolutionError", "Temporary failure in name resolution",
     "ConnectTimeout", "Could not find a version", "Network is unreachable", "No matching distribution",
 )  # fmt: skip
 """What pip prints if it reaches no package index."""
@@ -148,7 +148,7 @@ def files(folder: str, key: str, root: str, tree: str, bundle: int, tar: int) ->
     return {"ok": True}
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """A program over there failed. The message is its last line."""
 
 
@@ -168,7 +168,7 @@ def run(
             if each is not None and line.strip():
                 each(line.strip())
     if process.returncode:
-        raise Failed("\n".join(line for line in lines if line) or f"exit code {process.returncode}")
+        raise CommandFailed("\n".join(line for line in lines if line) or f"exit code {process.returncode}")
 
 
 def end_with_client(process: subprocess.Popen[str]) -> None:
@@ -192,7 +192,7 @@ def env(folder: str, key: str, requirements: Sequence[str], size: int) -> Reply:
             if not (place / "bin" / "pip").is_file():
                 shutil.rmtree(place, ignore_errors=True)
                 run([sys.executable, "-m", "venv", str(place)])
-        except Failed as error:
+        except CommandFailed as error:
             shutil.rmtree(place, ignore_errors=True)
             return {"error": f"{sys.executable} cannot make a virtual environment: {str(error).splitlines()[-1]}"}
         pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
@@ -203,7 +203,7 @@ def env(folder: str, key: str, requirements: Sequence[str], size: int) -> Reply:
             pip += ["--retries", "1", "--timeout", "15"]
         try:
             run([*pip, *requirements], each=lambda line: say(note=line[:200]))
-        except Failed as error:
+        except CommandFailed as error:
             said = str(error)
             full = "No space left" in said
             if full:
@@ -305,7 +305,7 @@ def main() -> None:
         request = json.loads(line)
         try:
             reply = ACTIONS[request.pop("do")](**request)
-        except Failed as error:
+        except CommandFailed as error:
             reply = {"error": str(error).splitlines()[-1], "errno": 28 if "No space left" in str(error) else 0}
         except OSError as error:
             place = f" ({error.filename})" if error.filename else ""

@@ -16,10 +16,10 @@ from queue import Queue
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.hardware.machine import Place
+from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import environment, files
 from tilewright.remote import messages as said
-from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, Refused
+from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, RefusedThere
 from tilewright.worker.messages import Message, decode, encode
 
 PING_SECONDS = 5.0
@@ -47,7 +47,7 @@ class Remote:
     ) -> None:  # fmt: skip
         self.host, self.bundle, self.command, self.worker = host, bundle, tuple(command), tuple(worker)
         self.mfa, self.linger, self.say = mfa, linger, say
-        self.place: Place | None = None
+        self.place: OtherMachine | None = None
         self.seed = secrets.randbits(31)
         self.resumed = False
         self.found: list[tuple[str, str]] = []
@@ -122,13 +122,13 @@ class Remote:
         line = connection.readline(ANSWER_SECONDS)
         greeting = decode(line) if line is not None else None
         if isinstance(greeting, said.Busy):
-            raise Refused(
+            raise RefusedThere(
                 f"this run on {self.host} is in use by {greeting.whose}; fix: wait until that command ends, or end it"
             )
         if not isinstance(greeting, said.Attached):
             raise connection.failure(line or "")
         if self.place is not None and not greeting.known:
-            raise Refused(
+            raise RefusedThere(
                 f"the run on {self.host} ended while the connection was lost; fix: run the same command again"
             )
         self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
@@ -194,7 +194,7 @@ class Remote:
                 connection = Connection(self.host, self.mfa)
                 self._attach(connection)
                 return
-            except Refused:
+            except RefusedThere:
                 raise
             except MachineError as error:
                 if connection is not None:
@@ -225,17 +225,19 @@ def prepared(connection: Connection, facts: dict[str, Any], say: Callable[[str],
         say(f"{connection.host} has {free}; an environment takes up to 8 GB")
     say(f"making an environment on {connection.host}, once for these versions; it takes minutes")
     try:
-        connection.request("env", note=_Lines(say), key=key, requirements=wanted, size=0)
-    except Refused as error:
+        connection.request("env", note=_EveryFewSeconds(say), key=key, requirements=wanted, size=0)
+    except RefusedThere as error:
         if not error.offline:
             raise
         say(f"{connection.host} reaches no package index; bringing the wheels from here")
         brought = environment.wheels(wanted, python, machine)
-        connection.request("env", [brought], note=_Lines(say), key=key, requirements=wanted, size=len(brought))
+        connection.request(
+            "env", [brought], note=_EveryFewSeconds(say), key=key, requirements=wanted, size=len(brought)
+        )
     return key
 
 
-class _Lines:
+class _EveryFewSeconds:
     """Passes on one line every few seconds."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -259,7 +261,7 @@ def run_command(remote: Remote) -> int:
             message = remote.received.get()
             if isinstance(message, MachineError):
                 raise message
-            if isinstance(message, said.Printed):
+            if isinstance(message, said.TextPrinted):
                 (sys.stdout if message.to == 1 else sys.stderr).write(message.text)
             elif isinstance(message, said.CommandEnded):
                 return message.code

@@ -43,7 +43,7 @@ class ConnectionLost(MachineError):
     """The connection ended; it may be opened again."""
 
 
-class Refused(MachineError):
+class RefusedThere(MachineError):
     """Something over there failed. ``full``: for lack of space. ``offline``: it reached no package index."""
 
     def __init__(self, message: str, full: bool = False, offline: bool = False) -> None:
@@ -129,7 +129,7 @@ class Connection:
 
         payload: sent after the request.
         note: called with what a long request prints meanwhile. Other requests without payload are answered soon.
-        Raises Refused if it fails over there, and MachineError if the connection fails.
+        Raises RefusedThere if it fails over there, and MachineError if the connection fails.
         """
         header = json.dumps({"do": do, "folder": self.cache, **values}) + "\n"
         self._send(header.encode(), *payload)
@@ -149,10 +149,10 @@ class Connection:
             else:
                 return reply
 
-    def _refused(self, reply: Mapping[str, Any]) -> Refused:
+    def _refused(self, reply: Mapping[str, Any]) -> RefusedThere:
         full = reply.get("errno") in (28, 122)  # ENOSPC, EDQUOT
         fix = "; fix: free some space there, or set TILEWRIGHT_REMOTE_CACHE to another folder" if full else ""
-        return Refused(f"{self.host}: {reply['error']}{fix}", full, bool(reply.get("offline")))
+        return RefusedThere(f"{self.host}: {reply['error']}{fix}", full, bool(reply.get("offline")))
 
     def write(self, line: str) -> bool:
         """Sends a line. Returns False if the connection is lost."""

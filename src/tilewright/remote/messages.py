@@ -1,7 +1,7 @@
 """The messages between `client.Remote` and the resident process over there (`agent`), each one line of JSON.
 
     client → agent    Attach first; then OpenRequest, StepRequest, Ping, Quit
-    agent → client    Busy, or Attached; then Progressed, StepEnded, Printed, CommandEnded
+    agent → client    Busy, or Attached; then Progressed, StepEnded, TextPrinted, CommandEnded
 
 Everything after `Attached` is numbered by its place in the agent's journal. A client whose connection was lost attaches
 again with the number of lines that it has, and gets the lines that it lacks. Requests carry numbers too: one that the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.hardware.machine import Place
+from tilewright.hardware.machine import OtherMachine
 from tilewright.worker.messages import Message
 from tilewright.worker.outcome import Status
 
@@ -53,7 +53,7 @@ class Attached(Message):
     known: whether this client was attached before.
     """
 
-    place: Place
+    place: OtherMachine
     seed: int
     resumed: bool
     known: bool
@@ -109,7 +109,7 @@ class StepEnded(Message):
 
 
 @dataclass(frozen=True)
-class Printed(Message):
+class TextPrinted(Message):
     """Text that a command printed. ``to``: 1 for stdout, 2 for stderr."""
 
     to: int
