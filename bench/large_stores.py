@@ -1,5 +1,5 @@
 """Seconds of processor time and MiB of memory to list and verify a store of 20,000 winners, and to report from a ledger
-of 100,000 attempts.
+of 100,000 attempts: in runs of 200, and in one run.
 
     python bench/large_stores.py [--winners 20000] [--attempts 100000] [--out FILE.json]
 
@@ -30,9 +30,13 @@ from tilewright.runtime.store.winners import Winner, Winners
 
 COMMANDS = {
     "list": ("tuned", "list"),
-    "verify": ("tuned", "verify", "--json"),
+    "list --json": ("tuned", "list", "--json"),
+    "verify": ("tuned", "verify"),
+    "verify --json": ("tuned", "verify", "--json"),
     "report": ("report", "latest", "--markdown", "-"),
     "report --list": ("report", "--list"),
+    "report of one run": ("report", "latest", "--markdown", "-", "--home", "{folder}/one run"),
+    "page of one run": ("report", "latest", "--html", "-", "--home", "{folder}/one run"),
 }
 ATTEMPTS_OF_A_RUN = 200
 
@@ -51,24 +55,33 @@ def winners(folder: Path, count: int) -> None:
     Winners(folder / "tuned.db", strict=True).put_all(rows)
 
 
-def attempts(folder: Path, count: int) -> None:
+def one_run(folder: Path, count: int) -> None:
+    (folder / "one run").mkdir()
+    attempts(folder / "one run", count, runs=1)
+
+
+def attempts(folder: Path, count: int, runs: int = 0) -> None:
+    """Makes a ledger. ``runs``: 0 makes one for each iteration."""
     machine = Machine("sm_90", None, None, "here", {})
     each = tuple(Attempt(value="64", status="failed", reason="it spills") for _ in range(ATTEMPTS_OF_A_RUN))
     with Ledger(folder / "ledger.db") as ledger:
         ledger._opened().execute("PRAGMA synchronous = OFF")
         for number in range(count // ATTEMPTS_OF_A_RUN):
-            run = ledger.begin(RunRecord(key=f"key {number}", task="task", machine=machine, measured=False,
-                                         kernel="kernel", baseline=())).run  # fmt: skip
+            if not number or not runs:
+                run = ledger.begin(RunRecord(key=f"key {number}", task="task", machine=machine, measured=False,
+                                             kernel="kernel", baseline=())).run  # fmt: skip
             ledger.append(
                 run,
-                Iteration(n=0, optimization="baseline", correctness="PASS", status="keep", reason="", attempts=each),
-            )
+                Iteration(n=number if runs else 0, optimization="baseline", correctness="PASS", status="keep",
+                          reason="", attempts=each),
+            )  # fmt: skip
 
 
 def measured(command: Sequence[str], folder: Path) -> dict[str, float]:
     environment = {**os.environ, "TILEWRIGHT_TUNED": str(folder), "TILEWRIGHT_HOME": str(folder)}
     started = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "tilewright", *command], env=environment,
+    words = [word.format(folder=folder) for word in command]
+    process = subprocess.Popen([sys.executable, "-m", "tilewright", *words], env=environment,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -86,7 +99,7 @@ def main() -> None:
     for size, part in (("a tenth", 10), ("whole", 1)):
         with tempfile.TemporaryDirectory() as name:
             # In processes of their own: the memory of this one would count as that of the commands.
-            for make, count in ((winners, asked.winners), (attempts, asked.attempts)):
+            for make, count in ((winners, asked.winners), (attempts, asked.attempts), (one_run, asked.attempts)):
                 process = get_context("spawn").Process(target=make, args=(Path(name), count // part))
                 process.start()
                 process.join()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.records import Configuration, Workload
     from tilewright.report.report import report
     from tilewright.runtime.dispatch.dispatcher import Dispatcher
+    from tilewright.runtime.modes import search_only_in_scope, tuning
     from tilewright.runtime.wrapper.buckets import powers_of_two
     from tilewright.runtime.wrapper.wrapper import tuned
     from tilewright.space.space import Space
@@ -42,6 +43,7 @@ _HOMES = {
         "records": "Configuration Workload",
         "report.report": "report",
         "runtime.dispatch.dispatcher": "Dispatcher",
+        "runtime.modes": "search_only_in_scope tuning",
         "runtime.wrapper.buckets": "powers_of_two",
         "runtime.wrapper.wrapper": "tuned",
         "space.space": "Space",
@@ -58,7 +60,7 @@ _HOMES = {
 __all__ = [
     "Configuration", "Dispatcher", "Implementation", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError",
     "Workload", "check", "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal",
-    "offsets", "optimize", "powers_of_two", "report", "tune", "tuned", "uniform",
+    "offsets", "optimize", "powers_of_two", "report", "search_only_in_scope", "tune", "tuned", "tuning", "uniform",
 ]  # fmt: skip
 
 

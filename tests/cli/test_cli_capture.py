@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,6 +135,64 @@ def test_the_exit_code_outlives_the_record(here: Path, ends: int, code: int) -> 
     assert len([line for line in done.output.splitlines() if "cannot write" in line]) == 1
 
 
+ANSWERS = """
+import signal, sys
+waited = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM]
+for each in waited:
+    if signal.getsignal(each) != signal.SIG_IGN:
+        signal.signal(each, lambda number, frame: print(signal.Signals(number).name, flush=True))
+print("ready", flush=True)
+while sys.stdin.readline() != "end\\n":
+    pass
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "under nohup"])
+def test_signals_reach_the_program_once(here: Path, ignored: bool) -> None:
+    """As without capture. A signal that is ignored, as SIGHUP under `nohup`, stays ignored."""
+    (here / "answers.py").write_text(ANSWERS)
+    words = [sys.executable, "-m", "tilewright", "capture", "--", sys.executable, "answers.py"]
+    before = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=before
+    )
+    assert process.stdin and process.stdout and process.stdout.readline() == "ready\n"
+    if ignored:
+        process.send_signal(signal.SIGHUP)
+    for name in ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGTERM", *([] if ignored else ["SIGHUP"])):
+        process.send_signal(signal.Signals[name])
+        assert process.stdout.readline() == f"{name}\n"
+    rest, _ = process.communicate("end\n")
+    assert rest == "" and process.returncode == 0
+
+
+def test_ctrl_c_of_a_terminal_reaches_the_program_once(here: Path) -> None:
+    """The terminal sends it to every process of the foreground group, so it is not passed on again."""
+    (here / "answers.py").write_text(ANSWERS)
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "tilewright", "capture", "--", sys.executable, "answers.py"])
+    shown = ""
+
+    def read_until(text: str) -> None:
+        nonlocal shown
+        while text not in shown:
+            shown += os.read(terminal, 4096).decode()
+
+    read_until("ready")
+    for _ in range(2):
+        os.write(terminal, b"\x03")
+        read_until("SIGINT")
+        os.kill(process, signal.SIGUSR1)
+        read_until("SIGUSR1")
+        assert shown.count("SIGINT") == 1
+        shown = ""
+    os.write(terminal, b"end\n")
+    read_until("no launch was recorded")
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    os.close(terminal)
+
+
 def test_no_such_program(here: Path) -> None:
     done = invoke("capture", "--", "./gone")
     assert done.exit_code == 127
@@ -149,6 +211,9 @@ def test_no_such_program(here: Path) -> None:
         (("capture", "--out", "program.py", "--", "./gone"), "not a record of .*; remove it, or choose another file"),
         (("capture", "--", "program\0.py"), "cannot start program.*: embedded null"),
         (("captured", "task", "1", "mine.txt"), "is not a Python file"),
+        (("captured", "task", "1", "."), ". is not a Python file; name one, e.g. task.py"),
+        (("captured", "task", "1", ""), "Invalid value for 'FILE.py': the path is empty"),
+        (("tuned", "prune", "--older-than", "nan"), "nan is not a number"),
         (("captured", "task", "1", "gone/mine.py"), "no such folder"),
     ],
 )

@@ -72,6 +72,12 @@ def test_it_prints_a_space_that_can_be_pasted(file: Path) -> None:
     assert all(len(line) <= 110 for line in text.splitlines() if line.startswith("#"))
 
 
+def test_what_was_not_reached_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(SOURCE + "def late(configs=[triton.Config({})]): ...\n")
+    transfer(str(file), "cutile", None, None, False)
+    assert "kernels.py: not reached, and not in the output: triton.Config(…), 1 in line 18" in capsys.readouterr().err
+
+
 def test_there_and_back(file: Path, tmp_path: Path) -> None:
     """What the first command prints is a file that the second reads."""
     there = tmp_path / "space.py"

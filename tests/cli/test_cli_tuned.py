@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tilewright.runtime.key import digest
 from tilewright.runtime.store import config_file
 from tilewright.runtime.store import verifying as tuned_verify
 from tilewright.runtime.store.exporting import as_json, config_file_of
-from tilewright.runtime.store.verifying import Against, Here, Verified
+from tilewright.runtime.store.verifying import Against, Here
 from tilewright.runtime.store.winners import Winner, Winners
 
 
@@ -329,7 +330,8 @@ def test_the_exit_code_of_verify(
     against = (Against("shipped", "TILE=32", Interval(1.1, 1.2, 1.3, 0.99, 100)),)
 
     def verify(winners: Any, *_: Any, **__: Any) -> Any:
-        return [Verified(one, verdict, "why", against, 9.0) for one, verdict in zip(winners, verdicts, strict=True)]
+        every = zip(winners, verdicts, strict=True)
+        return [replace(one, verdict=verdict, against=against, us=9.0) for one, verdict in every]
 
     monkeypatch.setattr(tuned_verify, "verify", verify)
     monkeypatch.setattr(tuned_verify, "this_machine", lambda: (Here("here", "now"), object()))

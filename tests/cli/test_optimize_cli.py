@@ -143,6 +143,11 @@ def test_the_run_ends_with_the_limit_and_what_became_of_each_move(run: Run, tmp_
         (("--arch", "sm_1"), "unknown architecture 'sm_1'"),
         (("--propose", "no-such-program"), "--propose no-such-program: no-such-program cannot be started"),
         (("--propose-only",), "--propose-only needs --propose COMMAND"),
+        (("--propose", "no-such-program", "--dry-run"), "--propose no-such-program: no-such-program cannot be started"),
+        (("--propose", "/"), "/ cannot be started: it is a folder"),
+        (("--test", ""), "--test is empty; give a command"),
+        (("--test", "no-such-program", "--dry-run"), "--test: no-such-program cannot be started"),
+        (("--change", ""), "Invalid value for '--change': the path is empty"),
     ],
 )
 def test_a_wrong_choice_is_one_line_with_the_right_ones(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np  # noqa: F401  (pytester forgets what a run imports, and NumPy is imported once per process)
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -136,21 +137,29 @@ def saved(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, file: str, ti
 
 
 def test_runs_add_up_to_a_verdict(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never by a single number: three runs against four say nothing yet, four do, and the exit code follows."""
-    saved(suite, monkeypatch, "before.json", [0.100, 0.104, 0.098, 0.101])
+    """Never by a single number: three runs against five say something, but the exit code needs five, because it is
+    corrected for four comparisons."""
+    saved(suite, monkeypatch, "before.json", [0.100, 0.104, 0.098, 0.101, 0.102])
     against = ("--tilewright-baseline", "before.json", "--tilewright-fail-slower", "10")
-    early = saved(suite, monkeypatch, "after.json", [0.130, 0.133, 0.128], *against)
-    assert "stored as run 3 of" in early
-    assert early.count("not enough runs  3 runs against 4: 1 more of this code") == 4
+    early = saved(suite, monkeypatch, "after.json", [0.130, 0.133], *against)
+    assert "stored as run 2 of" in early
+    assert early.count("not enough runs  2 runs against 5: 1 more of this code") == 4
+    undecided = saved(suite, monkeypatch, "after.json", [0.128], *against)
+    assert "10 cannot fail yet, because it is corrected for 4 comparisons; missing runs: 2 more of" in undecided
+    saved(suite, monkeypatch, "after.json", [0.129], *against)
     monkeypatch.setenv("MS", "0.131")
     late = out(suite, "--tilewright", "--tilewright-save", "after.json", *against, code=1)
     assert late.count(" slower ") >= 4
     assert "FAILED: slower by more than 10 %: test_ops.py::test_perf[cutile] cutile forward" in late
     assert "4 comparisons at 95 %: about 0.2 of them" in late
+    assert (
+        "finds a slowdown of 10 % itself in at most 2.5% of cases; to find 10 %, set a lower limit, such as 4" in late
+    )
+    assert "4 and 4 runs: nothing; 6 and 6 runs: 1" in late
     assert "3 passed" in late
     elsewhere = out(suite, "--tilewright", *against, "--tilewright-machine", "other")
     assert elsewhere.count("not in the baseline") == 4
-    assert "4 runs are not compared: they ran elsewhere" in elsewhere
+    assert "5 runs are not compared: they ran elsewhere" in elsewhere
 
 
 @pytest.mark.parametrize(

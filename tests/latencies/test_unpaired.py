@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.latencies.comparing import FEWEST, _ways, more_runs, unpaired_ratio_interval
+from tilewright.latencies.comparing import FEWEST, more_runs, splits, unpaired_ratio_interval
 
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9)
 
@@ -33,7 +33,7 @@ def test_the_splits_are_counted_exactly(m: int, n: int) -> None:
     counts = [0] * (m * n + 1)
     for places in itertools.combinations(range(m + n), m):
         counts[sum(place - i for i, place in enumerate(places))] += 1
-    assert _ways(m, n) == counts
+    assert splits(m, n) == counts
 
 
 @pytest.mark.parametrize(

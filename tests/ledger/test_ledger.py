@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -403,14 +404,18 @@ def test_the_ledger_and_the_store_of_tuned_kernels_are_not_taken_for_each_other(
         Winners(path, strict=True).get("key")
 
 
-def test_a_record_of_another_version_says_so(ledger: Ledger, path: Path) -> None:
+def test_a_record_of_another_version_is_left_out_and_its_run_is_not_resumed(ledger: Ledger, path: Path) -> None:
     run = recorded(ledger)
     query_and_commit(
         path, f"""INSERT INTO iterations SELECT id, 0, '', '', '', '', 'PASS', 'keep', 'lossless', 1.0, NULL, NULL,
         '', '', '{{"n": 0, "outcomes": [], "warp": 9}}' FROM runs WHERE id = '{run}'"""
     )  # fmt: skip
-    with pytest.raises(StorageError, match=r"cannot read \(Iteration: unknown field 'warp'.*; fix: use the"):
-        ledger.iterations(run)
+    notes: list[str] = []
+    ledger.note = notes.append
+    assert ledger.iterations(run) == ()
+    assert re.search(rf"iteration 0 of run {run} \(.*unknown field 'warp'.*left out; fix: .*that wrote it", notes[0])
+    assert ledger.resume(ledger.run(run).key) is None
+    assert re.fullmatch(rf"run {run} cannot be resumed \(.*unknown field 'warp'.*\): a new one starts", notes[1])
 
 
 # Where it lies

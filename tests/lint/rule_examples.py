@@ -212,6 +212,24 @@ EXAMPLES: dict[str, Example] = {
             return exhaustive_search(list(configs()), stream, lambda c: (8,), copy, lambda c: (x, y, c.TILE))
         """,
     ),
+    "TW111": _both(
+        """\
+        def tune(x, y, stream):
+            space = [SimpleNamespace(TILE=64, occupancy=o) for o in (1, 2)]
+            hints = lambda cfg: {"occupancy": cfg.occupancy}
+            found = exhaustive_search(space, stream, lambda cfg: (8,), copy, lambda cfg: (x, y, cfg.TILE), hints)
+            best = found.best.config
+            ct.launch(stream, (8,), copy, (x, y, best.TILE))  # !
+        """,
+        """\
+        def tune(x, y, stream):
+            space = [SimpleNamespace(TILE=64, occupancy=o) for o in (1, 2)]
+            hints = lambda cfg: {"occupancy": cfg.occupancy}
+            found = exhaustive_search(space, stream, lambda cfg: (8,), copy, lambda cfg: (x, y, cfg.TILE), hints)
+            best = found.best.config
+            ct.launch(stream, (8,), copy.replace_hints(occupancy=best.occupancy), (x, y, best.TILE))
+        """,
+    ),
     "TW201": _both(
         GOOD.replace(
             "key = (n, x.dtype, str(x.device), x.stride(), x.data_ptr() % 16)", "key = (x.dtype, str(x.device))  # !"
@@ -326,6 +344,24 @@ def tune(x, y, stream):
         def run(x, y, stream):
             sms = torch.cuda.get_device_properties(x.device).multi_processor_count
             ct.launch(stream, (sms,), copy, (x, y, 64))
+        """,
+    ),
+    "TW209": _both(
+        """\
+        def run(x, y, n: int, eps: float, stream):
+            key = (x.shape, x.dtype, x.device, eps, x.data_ptr())  # ! !
+            if key not in _cache:
+                result = exhaustive_search([64, 128], stream, lambda t: (8,), copy, lambda t: (x, y, t))
+                _cache[key] = result.best.config
+            ct.launch(stream, (n,), copy, (x, y, _cache[key]))
+        """,
+        """\
+        def run(x, y, n: int, eps: float, stream):
+            key = (x.shape, x.dtype, x.device, n, x.data_ptr() % 16)
+            if key not in _cache:
+                result = exhaustive_search([64, 128], stream, lambda t: (8,), copy, lambda t: (x, y, t))
+                _cache[key] = result.best.config
+            ct.launch(stream, (n,), copy, (x, y, _cache[key]))
         """,
     ),
     "TW301": _both(

@@ -39,6 +39,8 @@ def hot(body: str, before: str = "") -> bool:
         "global _one\nif _one is None:\n    _one = kernel.make()\n",
         "found = kernel.make() if key not in _cache else _cache[key]\n",
         "return lookup(key, lambda: kernel.make())\n",
+        "if force_retune or key not in _cache:\n    kernel.make()\n",
+        "if not self.force and key in _cache:\n    found = 1\nelse:\n    kernel.make()\n",
     ],
 )
 def test_only_on_a_miss(body: str) -> None:

@@ -14,6 +14,7 @@ from tilewright.cli import lint_table
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.lint.linting import LintReport, lint_paths, sarif
 from tilewright.lint.rules import named
+from tilewright.source.source_file import SourceFile
 
 BAD = EXAMPLES["TW401"].bad
 """Two findings in one line."""
@@ -261,3 +262,91 @@ def test_files_without_cutile_are_left_alone(tmp_path: Path) -> None:
     report = lint_paths([path])
     assert not report.findings
     assert not report.inventories
+
+
+def below(folder: Path, name: str, text: str) -> dict[str, str]:
+    """The levels of the findings by code, of one file in a folder."""
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return {finding.code: finding.level for finding in lint_paths([folder]).findings}
+
+
+def test_a_file_without_the_language_is_not_parsed(tmp_path: Path) -> None:
+    """Below a folder. A file that the user names is."""
+    assert not below(tmp_path, "web.py", "def f(:\n")
+    assert codes(lint_paths([tmp_path / "web.py"])) == {"TW001"}
+    assert below(tmp_path, "ops.py", "import cuda.tile\ndef f(:\n") == {"TW001": "error"}
+
+
+def test_findings_in_tests_are_of_a_lower_level(tmp_path: Path) -> None:
+    bad = EXAMPLES["TW207"].bad + EXAMPLES["TW204"].bad
+    here = below(tmp_path, "ops.py", bad)
+    (tmp_path / "ops.py").unlink()
+    there = below(tmp_path, "test_ops.py", bad)
+    assert (here["TW207"], here["TW204"]) == ("warning", "error")
+    assert (there["TW207"], there["TW204"]) == ("note", "warning")
+
+
+def test_newer_syntax_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libcst knows the syntax of later versions of Python than the one that runs."""
+    monkeypatch.setattr(SourceFile, "read", lambda path: compile("def f(:", str(path), "exec"))
+    path = tmp_path / "new.py"
+    path.write_text("type Pair[T] = tuple[T, T]\n")
+    (finding,) = lint_paths([path]).findings
+    assert finding.level == "note" and "newer than Python" in finding.message
+
+
+SEARCHED = """
+import collections, os, functools
+import cuda.tile as ct
+import torch
+from cuda.tile.tune import exhaustive_search
+
+@ct.kernel
+def copy(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))
+
+def search(x, y, stream):
+    return exhaustive_search([64, 128], stream, lambda t: (8,), copy, lambda t: (x, y, t)).best.config
+"""
+
+
+def test_caches_in_attributes_and_memoised_functions_are_caches(tmp_path: Path) -> None:
+    inside = SEARCHED + (
+        "\nclass Op:\n    def __init__(self):\n        self.known = {}\n"
+        "    def run(self, x, y, stream):\n        key = (x.shape,)\n        if key not in self.known:\n"
+        "            self.known[key] = search(x, y, stream)\n"
+    )
+    assert {"TW201", "TW202"} <= set(below(tmp_path, "ops.py", inside))
+    memoised = SEARCHED.replace("def search(", "@functools.lru_cache\ndef search(")
+    assert "TW202" in below(tmp_path, "ops.py", memoised)
+
+
+def test_what_was_reported_wrongly_is_not(tmp_path: Path) -> None:
+    """An LRU does not grow without limit; a log level is no switch; a script may ask for the current device."""
+    text = SEARCHED + (
+        "_cache = collections.OrderedDict()\ndef run(x, y, stream):\n    key = (x.shape, x.dtype, x.device)\n"
+        "    if key not in _cache:\n        if os.environ.get('TUNE_LOG_LEVEL'):\n            print(key)\n"
+        "        _cache[key] = search(x, y, stream)\n"
+        "        if len(_cache) > 9:\n            _cache.popitem(last=False)\n"
+        "if __name__ == '__main__':\n    print(torch.cuda.get_device_name())\n"
+    )
+    found = below(tmp_path, "ops.py", text)
+    assert "TW205" not in found and "TW208" not in found
+    (bounded,) = (each for each in lint_paths([tmp_path]).findings if each.code == "TW202")
+    assert "without limit" not in bounded.message
+
+
+def test_the_dtype_of_one_array_is_not_that_of_another(tmp_path: Path) -> None:
+    text = SEARCHED.split("def search")[0].replace("(x, y, TILE:", "(x, w, y, TILE:").replace(
+        "(TILE,)))", "(TILE,)) + ct.load(w, (0,), (TILE,)))"
+    ) + (
+        "_cache = {}\ndef run(x, w, y, stream):\n    key = (x.shape, x.dtype, x.device)\n    if key not in _cache:\n"
+        "        found = exhaustive_search([64, 128], stream, lambda t: (8,), copy, lambda t: (x, w, y, t))\n"
+        "        _cache[key] = found.best.config\n"
+    )
+    below(tmp_path, "ops.py", text)
+    (key,) = (each for each in lint_paths([tmp_path]).findings if each.code == "TW201")
+    assert key.level == "note" and key.message.endswith("has a dtype, but not that of w")
+    below(tmp_path, "ops.py", text.replace("x.dtype", "x.dtype, w.dtype"))
+    assert not any("not that of" in each.message for each in lint_paths([tmp_path]).findings)

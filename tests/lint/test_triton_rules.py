@@ -110,7 +110,7 @@ def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -
         ("CAUSAL=causal", "CAUSAL=not isinstance(w, torch.Tensor)"),
         ("CAUSAL=causal", "CAUSAL=size > 512"),
         ("CAUSAL=causal", "CAUSAL=True if w is not None else False"),
-        ("    if CAUSAL:\n        value = tl.where(at < 1, value, 0)", "    value += 1 if CAUSAL else -1"),
+        ("    if CAUSAL:\n        value = value + tl.load(x)", "    value += 1 if CAUSAL else -1"),
         ("    norm[", "    w = torch.ones(size) if causal else None\n    norm["),
         ("    norm[", "    w = None\n    if causal:\n        w = torch.ones(size)\n    norm["),
         ("norm[(4,)](x, y, w", "norm[(4,)](*more"),
@@ -120,6 +120,14 @@ def test_a_constant_that_the_key_determines_is_left_alone(old: str, new: str) ->
     text = KEYED.format(key='"N", "CAUSAL"', mark="").replace(', "CAUSAL"]', "]")
     assert messages("TW602", text)
     assert not messages("TW602", text.replace(old, new).replace("triton.next_power_of_2(size)", "size"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("value + tl.load(x)", "value * 2"), ("CAUSAL", "IS_FP8"), ("CAUSAL", "Q_DTYPE")]
+)
+def test_flags_of_arithmetic_and_of_dtypes_are_left_alone(old: str, new: str) -> None:
+    text = KEYED.format(key='"n", "N"', mark="")
+    assert messages("TW602", text) and not messages("TW602", text.replace(old, new))
 
 
 def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:

@@ -45,7 +45,7 @@ def norm(x, y, w, n, N: tl.constexpr, HAS_W: tl.constexpr, CAUSAL: tl.constexpr,
     if HAS_W:
         value *= tl.load(w + at, at < n)
     if CAUSAL:
-        value = tl.where(at < 1, value, 0)
+        value = value + tl.load(x)
     tl.store(y + at, value, at < n)
 
 

@@ -4,19 +4,29 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.coordinate.made_agent import PROGRAM, proposing
 from tests.made_runs import run_record
 from tests.optimize.test_workspace import BRANCH, DATE, _a_user, checkout, git, home, task_in  # noqa: F401
 
 from tilewright.cli import main as cli
 from tilewright.ledger.ledger import Ledger
+from tilewright.optimize.versions.journal import Journal
 from tilewright.optimize.versions.leftovers import leftovers, prune_killed
-from tilewright.optimize.versions.locks import is_free
+from tilewright.optimize.versions.locks import is_free, run_lock
 from tilewright.optimize.versions.workspace import Workspace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def killed(checkout: Path, home: Path, run: str, *, row: bool) -> None:
@@ -75,6 +85,81 @@ def test_a_branch_that_has_commits_is_kept(checkout: Path, home: Path) -> None:
     git(worktree, "commit", "-qam", "mine")
     prune_killed(checkout, home)
     assert f"refs/heads/{BRANCH}" in refs(checkout)
+
+
+def killed_agent(checkout: Path, home: Path, run: str) -> None:
+    """An agent that ended before its row was written, and had backed a file up."""
+    lock = run_lock(home, run)
+    with Journal.open(checkout, run, home) as journal:
+        journal.backup_file("other.txt")
+    lock.close()
+
+
+@pytest.mark.parametrize("command", ["tune", "agent"])
+def test_every_command_that_runs_prunes_also_journals_without_a_row(
+    command: str, checkout: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = refs(checkout)
+    killed(checkout, home, "run-1", row=False)
+    killed_agent(checkout, home, "run-2")
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(home))
+    monkeypatch.chdir(checkout)
+    (checkout / "rms_norm.json").write_text("not a table\n")
+    assert len(refs(checkout)) > len(before)
+    if command == "tune":  # both commands end with a refusal, after they have pruned
+        shutil.copy(EXAMPLES / "rms_norm.py", checkout)
+        code, said = cli.main(["tune", "rms_norm.py", "--arch", "sm_90", "--into", str(checkout)]), "rms_norm.json"
+    else:
+        proposing(monkeypatch, slow="fast")
+        (checkout / "train.py").write_text(PROGRAM)
+        with Journal.open(checkout, "run-3", home):
+            code, said = cli.main(["agent", "speed up train.py", "--yes"]), "another run is changing files"
+    assert code != 0 and said in capsys.readouterr().err
+    assert refs(checkout) == before and len(git(checkout, "worktree", "list").splitlines()) == 1
+    assert [path.name for path in (home / "worktrees").iterdir()] == [".gitignore"]
+
+
+def test_a_row_that_cannot_be_read_is_a_row(checkout: Path, home: Path) -> None:
+    killed(checkout, home, "run-1", row=True)
+    kept = refs(checkout)
+    with closing(sqlite3.connect(home / "ledger.db")) as connection, connection:
+        connection.execute("DROP TRIGGER runs_refuse_UPDATE")
+        connection.execute("UPDATE runs SET record = '{'")
+    prune_killed(checkout, home)
+    assert refs(checkout) == kept
+
+
+@pytest.mark.parametrize("state", ["unfinished", "edited"])
+def test_a_journal_that_restores_files_is_kept(state: str, checkout: Path, home: Path) -> None:
+    killed_agent(checkout, home, "run-2")
+    head = "refs/tilewright/run-2/journal/head"
+    if state == "unfinished":
+        entry = git(checkout, "commit-tree", "-p", head, "-m", "unfinished", f"{head}^{{tree}}").strip()
+        git(checkout, "update-ref", "refs/tilewright/run-2/journal/next", entry)
+    else:
+        with Journal.open(checkout, "run-2", home) as journal:
+            journal.edit_file("other.txt", "edited\n")
+    prune_killed(checkout, home)
+    assert head in refs(checkout)
+
+
+@pytest.mark.parametrize(
+    ("owner", "days", "kind"),
+    [("ended", 2, "killed"), ("ended", 0, None), ("here", 2, "temporary"), ("", 2, "temporary")],
+)
+def test_old_temporary_folders_of_ended_processes_are_pruned(
+    owner: str, days: int, kind: str | None, checkout: Path, home: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    number = {"ended": f"{ended.pid}-", "here": f"{os.getpid()}-", "": ""}[owner]
+    (folder := tmp_path / f"tilewright-{number}12ab").mkdir()
+    os.utime(folder, (time.time() - days * 86_400 - 60,) * 2)
+    assert [each.kind for each in leftovers(checkout, home)] == ([kind] if kind else [])
+    prune_killed(checkout, home)
+    assert folder.exists() == (kind != "killed")
 
 
 @pytest.fixture

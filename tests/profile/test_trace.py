@@ -67,6 +67,7 @@ def test_times_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
     ("value", "ns"),
     [
         (5, 5000), ("5.25", 5250), ("-0.5", -500), ("1700000000123456.789", 1700000000123456789), ("1e3", 1_000_000),
+        ("1e308", None), ("1e400", None), (10**30, None), (f"{'9' * 5000}.5", None),
         (True, None), ("soon", None), (None, None), ([1], None),
     ],
 )  # fmt: skip

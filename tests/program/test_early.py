@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,14 @@ def test_a_program_is_ready_early_and_makes_no_step_before_its_turn(command: Pro
     def meanwhile() -> None:
         (tmp_path / "ready").read_text()  # waits until the program writes
         stepped.append((tmp_path / "stepped").exists())
+        time.sleep(1.0)
 
+    began = time.perf_counter()
     run = run_program(command, steps=8, seconds=120.0, outputs=True, meanwhile=meanwhile)
     assert isinstance(run, ProgramRun) and (run.steps, run.unit) == (8, "optimizer step")
     assert stepped == [False] and (tmp_path / "stepped").exists()
     assert run.outputs is not None and run.outputs.tensors
+    assert run.wall_s < time.perf_counter() - began - 1.0  # waiting is no part of its time
 
 
 def test_the_record_of_a_program_that_waited_has_no_waiting(command: ProgramCommand, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import RequestError
-from tilewright.source.configurations import Listed, read
+from tilewright.source.configurations import Listed, not_reached, read
 from tilewright.source.values import Unread, value_of
 from tilewright.transfer.triton import transfer
 
@@ -51,6 +51,40 @@ def test_a_list_in_the_decorator(tmp_path: Path) -> None:
     assert {**second, "pre_hook": 0} == {
         "BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3, "pre_hook": 0,
     }  # fmt: skip
+
+
+OWN_DECORATORS = """
+import triton
+from fla.utils import fla_cache_autotune, kwargs
+
+@triton.heuristics({"HAS": lambda args: args["x"] is not None})
+@fla_cache_autotune(configs=[triton.Config({"BK": k}, num_warps=w) for k in (32, 64) for w in (2, 4)], **kwargs)
+@triton.jit(do_not_specialize=["T"])
+def forward(): ...
+
+if NEW:
+    @library.tune("H", candidates=(triton.Config({"BK": 32}),), prune_configs_by={})
+    @triton.jit
+    def forward(): ...
+
+class Ops:
+    @triton.autotune([triton.Config({"BK": 16})], key=[])
+    @triton.jit
+    def backward(): ...
+
+def late(configs=[triton.Config({"BK": 8})]): ...
+"""
+
+
+def test_every_decorator_is_read_and_what_is_not_reached_is_counted(tmp_path: Path) -> None:
+    """flash-linear-attention has 40 decorators of its own, in 16 files."""
+    first, second, third = lists(tmp_path, OWN_DECORATORS)
+    assert [one.name for one in (first, second, third)] == ["forward", "forward", "backward"]
+    assert fields(first) == [{"BK": k, "num_warps": w} for k in (32, 64) for w in (2, 4)]
+    assert fields(second) == [{"BK": 32}] and "drops some" in second.notes[0] and fields(third) == [{"BK": 16}]
+    assert not_reached(tmp_path / "kernels.py") == "1 in line 20"
+    with pytest.raises(RequestError, match=r"no triton.Config\(…\) could be read; not reached: 1 in line 2"):
+        lists(tmp_path, "\ndef late(configs=[triton.Config({'BK': 8})]): ...")
 
 
 def test_comprehensions_names_loops_and_functions(tmp_path: Path) -> None:

@@ -115,14 +115,17 @@ def _worked(plan: AgentPlan, seconds: float, run_seconds: float, as_json: bool) 
     from tilewright.ledger.agent_runs import AgentLedger
     from tilewright.ledger.file import home
     from tilewright.optimize.versions.journal import Journal
+    from tilewright.optimize.versions.leftovers import prune_killed
+    from tilewright.optimize.versions.locks import in_progress
     from tilewright.program.trying import RACE_SECONDS, ProgramTrials
 
     root = plan.program.root
     if not os.access(root, os.W_OK):
         raise MachineError(f"{root} cannot be written, so no change could be kept; copy it to another folder")
     with AgentLedger() as ledger, shared.resumable(ledger, False), shared.progress(as_json) as bars:
+        prune_killed(root, home().absolute())
         run, parts = _begun(plan, ledger)
-        with Journal.open(root, run.run, home()) as journal:
+        with in_progress(home().absolute(), run.run), Journal.open(root, run.run, home()) as journal:
             if not parts.items and not run.started:
                 run = ledger.begin(run)
             race = min(RACE_SECONDS, seconds / 2)

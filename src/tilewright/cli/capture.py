@@ -103,7 +103,8 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
     from tilewright.runtime.capture.task_file import task_text
 
     if to.suffix != ".py":
-        raise RequestError(f"{to} is not a Python file; name one, e.g. {to.with_suffix('.py')}")
+        example = to / "task" if to.is_dir() else to
+        raise RequestError(f"{to} is not a Python file; name one, e.g. {example.with_suffix('.py')}")
     if to.exists() and not force:
         raise RequestError(f"{to} exists; choose another name, or --force")
     if not to.parent.is_dir():

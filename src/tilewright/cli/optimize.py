@@ -43,7 +43,8 @@ Lossy = Annotated[
     bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
 ]
 Test = Annotated[
-    str, typer.Option("--test", metavar="COMMAND", help="Keep only what passes these tests of yours: 'pytest tests'.")
+    str | None,
+    typer.Option("--test", metavar="COMMAND", help="Keep only what passes these tests of yours: 'pytest tests'."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be tried, with the reasons, and end.")]
 SlowerElsewhere = Annotated[
@@ -76,7 +77,7 @@ def optimize(
     iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
     stop_after: StopAfter = None,
     patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False,
-    allow_slower_elsewhere: SlowerElsewhere = False, test: Test = "", dry_run: DryRun = False,
+    allow_slower_elsewhere: SlowerElsewhere = False, test: Test = None, dry_run: DryRun = False,
     change: Changes = None, only: Only = None,
     propose: Propose = None, propose_only: ProposeOnly = False, propose_seconds: ProposeSeconds = ANSWER_SECONDS,
     propose_attempts: ProposeAttempts = PROPOSALS, propose_failures: ProposeFailures = FAILURES,
@@ -101,18 +102,24 @@ def optimize(
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
     from tilewright.optimize.planned import planned
+    from tilewright.optimize.project_tests import ProjectTests
     from tilewright.optimize.proposing import asked
+    from tilewright.optimize.proposing.command import words_of
     from tilewright.race.rules import Policy
 
     if propose_only and propose is None:
         raise RequestError("--propose-only needs --propose COMMAND")
+    if test is not None:
+        ProjectTests(test, minutes * 60)  # it refuses a command that cannot be started, also in a dry run
+    if propose is not None:
+        words_of(propose)
     with (
         Ledger() as ledger, shared.resumable(ledger, fresh), session or nullcontext(), shared.progress(as_json) as bars,
     ):  # fmt: skip
         options = Options(
             policy=policy, iterations=iterations, minutes=minutes,
             stop_after=math.inf if stop_after is None else stop_after, patience=patience, lossy=allow_lossy,
-            slower_elsewhere=allow_slower_elsewhere, test=test,
+            slower_elsewhere=allow_slower_elsewhere, test=test or "",
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
             propose=None if propose is None else asked.Propose(
                 propose, propose_seconds, propose_attempts, propose_failures, propose_only

@@ -7,6 +7,7 @@ unchanged, and leave other values to typer. Versions of typer without pydantic b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, get_args
 
 from typer import BadParameter
@@ -56,5 +57,8 @@ class _Plain:
             return list(value)
         if float in (kind, *get_args(kind)) and str(value).strip().lstrip("+-").lower() == "nan":
             raise BadParameter("nan is not a number", ctx=ctx, param=param)
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        if Path in (kind, *get_args(kind)) and any(each == "" for each in values):  # Path("") is the working directory
+            raise BadParameter("the path is empty; was a variable for it not set?", ctx=ctx, param=param)
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)

@@ -61,7 +61,9 @@ def report(
         if path is not None:
             _write(path, view())
     if as_json:
-        print_json(_json(evidence))
+        with evidence.undamaged():
+            shown = _json(evidence)
+        print_json(shown)
     elif not any((html, markdown, patch, jsonl)):
         print(evidence.markdown(), end="")
         _write(evidence.folder / "report.html", evidence.html(), make=True)

@@ -93,18 +93,34 @@ def starting(program: str, as_json: bool = False) -> Iterator[None]:
         raise RequestError(f"cannot start {program}: {getattr(error, 'strerror', None) or error}") from error
 
 
+FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SI_KERNEL = 0x80
+"""`si_code` of a signal from the terminal (sigaction(2)). The terminal sends it to the program, too."""
+
+
 def wait_for(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
     """Runs the program and returns the exit code that a shell would return.
 
-    The program handles Ctrl-C itself. SIGTERM is passed on to it.
+    Each signal in `FORWARDED` is passed on to the program, once. A signal that this process ignores (as under `nohup`)
+    is not, because the program ignores it as well.
     """
-    with starting(command[0], as_json):
-        process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
+    early: list[int] = []
+    numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, frame: early.append(number)) for number in numbers}
+    waited = {*numbers, signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        code = process.wait()
+        with starting(command[0], as_json):
+            process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, waited)  # after the start, because the program inherits the mask
+        for number in early:
+            process.send_signal(number)
+        while (code := process.poll()) is None:
+            received = signal.sigwaitinfo(waited)
+            if received.si_signo in numbers and received.si_code != SI_KERNEL:
+                process.send_signal(received.si_signo)
     finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, terminated)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return code if code >= 0 else 128 - code  # -N: ended by signal N, for which shells report 128 + N

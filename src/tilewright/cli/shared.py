@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -65,12 +65,17 @@ On = Annotated[str, typer.Option("--on", metavar="WHERE", help=_ON)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 
+class _GroupApp(typer.Typer):
+    """Makes each command of a group a `parameters.Command`, as the other commands are."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        return super().command(name, cls=parameters.Command, **options)
+
+
 def group(name: str, about: str) -> typer.Typer:
     """Returns the app of a group of commands, such as `tilewright tuned`."""
     settings = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(
-        name=name, cls=parameters.Group, help=about, rich_markup_mode="markdown", context_settings=settings
-    )
+    app = _GroupApp(name=name, cls=parameters.Group, help=about, rich_markup_mode="markdown", context_settings=settings)
     app.callback(invoke_without_command=True)(help_without_a_command)
     return app
 
@@ -214,6 +219,22 @@ def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = 
         raise RequestError(f"{path} exists; choose another name, or remove it") from None
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
+
+
+def print_rows(rows: Iterable[Encodable]) -> None:
+    """Prints a JSON list with one line for each row, as each row is made."""
+    from tilewright.ledger.codec import to_json
+
+    before = "["
+    for row in rows:
+        text = json.dumps(to_json(row), ensure_ascii=False, allow_nan=False)
+        try:
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:
+            text = json.dumps(to_json(row), allow_nan=False)
+        print(f"{before}\n  {text}", end="")
+        before = ","
+    print("\n]" if before == "," else "[]")
 
 
 def print_json(value: Encodable) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tilewright.cli import terminal
 from tilewright.cli.completion import one_of
 from tilewright.cli.exit_codes import NO
 from tilewright.cli.shared import AsJson, print_json
@@ -43,7 +44,7 @@ def transfer(
     Example: `tilewright transfer matmul.py --to triton --rename TILE_K=BK`
     """
     from tilewright.cli import transfer_text as text
-    from tilewright.source.configurations import read
+    from tilewright.source.configurations import not_reached, read
     from tilewright.transfer.triton import transfer as transferred
 
     path, colon, name = source.rpartition(":")
@@ -65,6 +66,8 @@ def transfer(
     else:
         imports = f"import {'tilewright as tw' if to == 'cutile' else 'triton'}\n\n" if any_transferred else ""
         print(imports + "\n\n".join(text.python(listed, result) for listed, result in done))
+    if to == "cutile" and (left := not_reached(file)):
+        terminal.note(f"{file}: not reached, and not in the output: triton.Config(…), {left}")
     if not any_transferred:
         raise typer.Exit(NO)
 

@@ -61,6 +61,7 @@ def tune(
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_at, target_of
+    from tilewright.optimize.versions.leftovers import prune_killed
     from tilewright.race.rules import Policy
     from tilewright.task.loading import where_is
     from tilewright.tune import tune as tuning
@@ -69,15 +70,19 @@ def tune(
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     executor, ledger = shared.elsewhere(on), _ledger(store, no_store)
+    target = None if executor else target_of(arch, detect())
     with (
         ledger as results, shared.resumable(results, fresh), executor or nullcontext(),
         shared.progress(as_json) as progress,
     ):  # fmt: skip
         task = shared.loaded(where)
-        place = executor.place(where_is(task)) if executor else None
-        target = target_at(arch, place) if place else target_of(arch, detect())
+        if target is None:
+            place = executor.place(where_is(task)) if executor else None
+            target = target_at(arch, place) if place else target_of(arch, detect())
         task = task.on(target.board.arch)
         task.selected(workload)
+        if results:
+            prune_killed(task.file.parent if task.file else Path.cwd(), results.path.parent)
         if into is not None:
             _refuse_table(task, into)
         if target.note:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from difflib import SequenceMatcher
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -13,7 +14,7 @@ import typer
 
 from tilewright.cli import config_files, terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, group, print_json, progress
+from tilewright.cli.shared import All, AsJson, group, print_json, print_rows, progress
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -61,16 +62,16 @@ def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False)
     """
     from tilewright.runtime.store import evidence
 
-    store, kernels, _ = _read()
-    winners = kernels.of(kernel)
+    store, kernels = _read()
+    winners = kernels.of(kernel, store.each(_noted))
     if as_json:
-        print_json([evidence.summary(winner) for winner in winners])
-    elif not winners:
+        print_rows(map(evidence.summary, winners))
+    elif (one := next(winners, None)) is None:
         print(f"nothing is stored in {store.path}")
     else:
         from tilewright.cli import tuned_table
 
-        terminal.stdout().print(tuned_table.listed(winners, kernels.called, show_all))
+        terminal.stdout().print(tuned_table.listed(chain([one], winners), kernels.called, show_all))
 
 
 @app.command()
@@ -110,9 +111,9 @@ def export(
     """
     from tilewright.runtime.store import exporting
 
-    _, kernels, _ = _read()
+    store, kernels = _read()
     by_name: dict[str, list[Winner]] = {}
-    for winner in kernels.of(kernel):
+    for winner in kernels.of(kernel, store.each(_noted)):
         by_name.setdefault(kernels.called(winner), []).append(winner)
     if not by_name:
         raise RequestError("nothing is stored; run the program first")
@@ -204,22 +205,26 @@ def verify(
 
     Example: `tilewright tuned verify --json`
     """
-    from tilewright.runtime.store.verifying import this_machine
+    from tilewright.runtime.store.verifying import planned, this_machine
     from tilewright.runtime.store.verifying import verify as verified
 
-    store, kernels, _ = _read()
-    winners = kernels.of(kernel)
+    store, kernels = _read()
+    chosen = kernels.of(kernel, store.each(_noted))
     if key is not None:
-        winners = (_with_key(winners, key),)
-    if not winners:
-        raise RequestError(f"nothing is stored in {store.path}; run the program first")
-    _say_what_runs(winners)
+        chosen = iter([_with_key(list(chosen), key)])
     with progress(as_json) as on_progress:
         here, device = this_machine()
-        verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=on_progress))
+        plan = planned(chosen, here)
+        if not plan.entries:
+            raise RequestError(f"nothing is stored in {store.path}; run the program first")
+        _say_what_runs(plan.files)
+        entries = (store.get(entry) if isinstance(entry, str) else entry for entry in plan.entries)
+        there = (entry for entry in entries if entry is not None)  # another process may have removed one
+        verdicts = list(verified(there, here, device, seconds=seconds, seed=seed, total=len(plan.entries),
+                                 on_progress=on_progress))  # fmt: skip
     counts = Counter(verdict.verdict for verdict in verdicts)
     if as_json:
-        print_json([verdict.to_json() for verdict in verdicts])
+        print_rows(verdict.to_json() for verdict in verdicts)
     else:
         from tilewright.cli import tuned_table
 
@@ -244,18 +249,25 @@ def prune(
         criteria = "--kernel, --key, --older-than, --toolkit-not-current, --missing-source or --all"
         raise RequestError(f"choose what to remove: {criteria}")
     from tilewright.runtime.store import evidence
+    from tilewright.runtime.store.unchanged import executed_files
     from tilewright.runtime.store.winners import Unreadable
 
     narrowing = _criteria(older_than, toolkit_not_current, missing_source)
-    store, kernels, unreadable = _read()
-    total = len(kernels.winners) + len(unreadable)
-    if kernel or narrowing:
-        unreadable = []  # an unreadable entry meets no criterion
-    entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
+    store, kernels = _read()
+    unreadable: list[Unreadable] = []
+
+    def noted(entry: Unreadable) -> None:
+        unreadable.append(entry)
+        _noted(entry)
+
+    readable = kernels.of(kernel, store.each(noted))
+    entries: list[Winner | Unreadable] = [*readable]
+    if not kernel and not narrowing:  # an unreadable entry meets no criterion
+        entries += unreadable
     if key is not None:
         entries = [_with_key(entries, key)]
     if missing_source:
-        _say_what_runs(entry for entry in entries if not isinstance(entry, Unreadable))
+        _say_what_runs(executed_files(entry for entry in entries if not isinstance(entry, Unreadable)))
     with progress(as_json):
         chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in narrowing)]
     if not dry_run:
@@ -269,7 +281,7 @@ def prune(
             if not isinstance(entry, Unreadable):
                 what = f"{kernels.called(entry)} {evidence.shapes(entry)}"
             print(f"{word} {entry.key[:12]} {what}")
-        print(f"{word} {len(chosen)} of {total}")
+        print(f"{word} {len(chosen)} of {len(kernels)}")
 
 
 def _criteria(
@@ -308,26 +320,24 @@ def _store() -> Winners:
     return Winners(strict=True)
 
 
-def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
-    """Returns the store, its winners by kernel, and the entries that cannot be read, each with a note."""
+def _read() -> tuple[Winners, Kernels]:
+    """Returns the store, and the names of its kernels."""
     from tilewright.runtime.store.evidence import Kernels
 
-    unreadable: list[Unreadable] = []
     store = _store()
-    kernels = Kernels(store.all(unreadable.append))
-    for entry in unreadable:
-        terminal.note(entry.problem)
-    return store, kernels, unreadable
+    return store, Kernels(store.places())
 
 
-def _say_what_runs(winners: Iterable[Winner]) -> None:
+def _noted(entry: Unreadable) -> None:
+    terminal.note(entry.problem)
+
+
+def _say_what_runs(files: Sequence[Path]) -> None:
     """Prints which files of the user are about to be executed."""
-    from tilewright.runtime.store.unchanged import executed_files
-
-    files = [str(file) for file in executed_files(winners)]
     if files:
         more = f", and {len(files) - FILES_SHOWN} more" if len(files) > FILES_SHOWN else ""
-        terminal.note(f"executes the file of each unchanged kernel: {', '.join(files[:FILES_SHOWN])}{more}")
+        shown = ", ".join(map(str, files[:FILES_SHOWN]))
+        terminal.note(f"executes the file of each unchanged kernel: {shown}{more}")
 
 
 def _with_key(winners: Sequence[Entry], key: str) -> Entry:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
+from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first, not_shown
 from tilewright.records import Json
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.verifying import Verified
@@ -18,15 +19,14 @@ STYLES = {"wrong": "bold red", "drifted": "yellow", "cannot": "dim", "holds": "g
 """Styles of the verdicts, the most urgent first."""
 
 
-def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
+def listed(winners: Iterator[Winner], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
     """Returns a table with one row for each winner. ``called``: returns the kernel's name for a winner."""
     table = _table("key", "kernel", "arrays", "board", "µs", "× shipped", "tuned", "by")
-    shown = first(winners, show_all)
-    for winner in shown:
+    for winner in winners if show_all else islice(winners, ROWS):
         times = _number(evidence.winner_us(winner), 2), _number(evidence.speedup(winner), 3)
         place = called(winner), evidence.shapes(winner), evidence.board(winner)
         table.add((winner.key[:KEY_SHOWN], *place, *times, winner.created[:10], winner.origin), winner.label)
-    return Group(table, *not_shown([(called(winner), "") for winner in winners[len(shown) :]], "tuned calls"))
+    return Group(table, *not_shown([(called(winner), "") for winner in winners], "tuned calls"))
 
 
 def shown(winner: Winner) -> RenderableType:
@@ -50,16 +50,16 @@ def shown(winner: Winner) -> RenderableType:
     return Group(*heading, Text(), parts, Text(), *rest)
 
 
-def verified(results: Sequence[Verified], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
+def verified(results: Sequence[Verified], called: Callable[[Verified], str], show_all: bool) -> RenderableType:
     """Returns a table with one row for each verdict and its reason, the bad verdicts first."""
     table = _table("key", "kernel", "arrays", "configuration", "verdict", "µs")
     ordered = sorted(results, key=lambda result: list(STYLES).index(result.verdict))
     shown = first(ordered, show_all)
     for result in shown:
         note = f" (tuned with {result.tuned_with})" if result.tuned_with else ""
-        place = called(result.winner), evidence.shapes(result.winner), result.winner.label
+        place = called(result), result.shapes, result.label
         verdict = Text(result.verdict, style=STYLES[result.verdict])
-        table.add((result.winner.key[:KEY_SHOWN], *place, verdict, _number(result.us, 2)), result.reason + note)
+        table.add((result.key[:KEY_SHOWN], *place, verdict, _number(result.us, 2)), result.reason + note)
     hidden = [(result.verdict, result.reason) for result in ordered[len(shown) :]]
     return Group(table, *not_shown(hidden, "tuned calls"))
 

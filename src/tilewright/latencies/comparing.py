@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from statistics import median
 from typing import Literal, TypeAlias
 
@@ -51,6 +52,14 @@ class LatencyChange:
     """The median of the runs' medians; None if the baseline has no such test."""
     after_ms: float
     ratio: Interval | None
+    after_runs: tuple[float, ...] = ()
+    before_runs: tuple[float, ...] = ()
+    """The medians of the runs, in ms."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether there are enough runs for a decision."""
+        return self.ratio is not None and self.ratio.decided
 
 
 @dataclass(frozen=True)
@@ -63,12 +72,7 @@ class LatencyComparison:
     @property
     def decidable(self) -> int:
         """The number of results with enough runs for a decision."""
-        return sum(change.ratio is not None and change.ratio.decided for change in self.results)
-
-    def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:
-        """Returns the changes whose whole interval is more than ``percent`` slower."""
-        limit = 1.0 + percent / 100.0
-        return tuple(change for change in self.results if change.ratio is not None and change.ratio.low > limit)
+        return sum(change.decided for change in self.results)
 
 
 def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
@@ -103,7 +107,7 @@ def _medians(runs: Iterable[SuiteRun]) -> Mapping[Key, tuple[float, ...]]:
 
 def _change(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> LatencyChange:
     if not before:
-        return LatencyChange(*key, "new", "not in the baseline", None, median(after), None)
+        return LatencyChange(*key, "new", "not in the baseline", None, median(after), None, after)
     ratio = unpaired_ratio_interval(after, before, CONFIDENCE)
     runs = f"{len(after)} run{'s' if len(after) > 1 else ''} against {len(before)}"
     if ratio.decided:
@@ -111,10 +115,9 @@ def _change(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> La
         verdict: Verdict = "slower" if ratio.low > 1.0 else "faster" if ratio.high < 1.0 else "no difference shown"
         reason = f"{low} to {high}, {runs}"
     else:
-        now, then = more_runs(len(after), len(before), CONFIDENCE)
-        lacking = [f"{now} more of this code"] * (now > 0) + [f"{then} more in the baseline"] * (then > 0)
-        verdict, reason = "not enough runs", f"{runs}: {' and '.join(lacking)}"
-    return LatencyChange(*key, verdict, reason, median(before), median(after), ratio)
+        lacking = in_words(*more_runs(len(after), len(before), CONFIDENCE))
+        verdict, reason = "not enough runs", f"{runs}: {lacking}"
+    return LatencyChange(*key, verdict, reason, median(before), median(after), ratio, after, before)
 
 
 def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
@@ -144,7 +147,7 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
     if a.ndim != 1 or b.ndim != 1 or not a.size or not b.size:
         raise ValueError("a ratio needs two flat, non-empty lists of times")
     ratios = np.sort(np.divide.outer(a, b), axis=None)
-    k = _rank(a.size, b.size, (1.0 - confidence) / 2.0) if min(a.size, b.size) >= FEWEST else 0
+    k = enclosing_rank(a.size, b.size, (1.0 - confidence) / 2.0) if min(a.size, b.size) >= FEWEST else 0
     low, high = (float(ratios[k - 1]), float(ratios[-k])) if k else (0.0, math.inf)
     return Interval(low, float(np.median(ratios)), high, confidence, a.size + b.size)
 
@@ -154,23 +157,30 @@ def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, i
 
     If several pairs have the smallest sum, prefers runs on one side only, and then runs of the new code.
     """
-    needed = 2.0 / (1.0 - confidence)
-    most = math.ceil(needed)
-    choices = (
-        (max(0, m - after), max(0, n - before))
-        for m in range(FEWEST, most + 1)
-        for n in range(FEWEST, most + 1)
-        if math.comb(max(m, after) + max(n, before), max(m, after)) >= needed * (1.0 - 1e-12)
-    )
-    return min(choices, key=lambda lacking: (sum(lacking), min(lacking) > 0, lacking[1]))
+    needed = 2.0 / (1.0 - confidence) * (1.0 - 1e-12)
+
+    def enough(now: int, then: int) -> bool:
+        m, n = after + now, before + then
+        return min(m, n) >= FEWEST and math.comb(m + n, m) >= needed
+
+    for more in count():
+        if choices := [(now, more - now) for now in range(more + 1) if enough(now, more - now)]:
+            return min(choices, key=lambda lacking: (min(lacking) > 0, lacking[1]))
+    raise AssertionError
+
+
+def in_words(now: int, then: int) -> str:
+    """Formats the result of `more_runs`, such as ``1 more of this code and 2 more in the baseline``."""
+    lacking = [f"{now} more of this code"] * (now > 0) + [f"{then} more in the baseline"] * (then > 0)
+    return " and ".join(lacking)
 
 
 @lru_cache(maxsize=1024)
-def _rank(m: int, n: int, tail: float) -> int:
+def enclosing_rank(m: int, n: int, tail: float) -> int:
     """Returns the largest k with P(U <= k - 1) <= ``tail``; 0 if there is none. Counts with exact integers."""
     allowed = tail * math.comb(m + n, m)
     cumulative, k = 0, 0
-    for ways in _ways(m, n):
+    for ways in splits(m, n):
         cumulative += ways
         if cumulative > allowed * (1.0 + 1e-12):
             break
@@ -178,7 +188,7 @@ def _rank(m: int, n: int, tail: float) -> int:
     return k
 
 
-def _ways(m: int, n: int) -> list[int]:
+def splits(m: int, n: int) -> list[int]:
     """Returns the number of splits of m + n runs with each U from 0 to m·n (coefficients of a Gaussian binomial)."""
     ways = [1] + [0] * (m * n)
     for i in range(1, m + 1):

@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tilewright", action="store_true", help=show)
     group.addoption("--tilewright-baseline", metavar="FILE", help="Compare with the runs in FILE, by medians of runs.")
     group.addoption("--tilewright-save", metavar="FILE", help="Append this run to FILE, which is created if missing.")
-    slower = "Exit with 1 if a test's whole confidence interval is more than this slower than the baseline."
+    slower = "Exit with 1 if a test is shown to be more than this slower than the baseline; 2 finds a slowdown of 5."
     group.addoption("--tilewright-fail-slower", metavar="PERCENT", type=float, help=slower)
     machine = "Name of this machine; runs on different machines are never compared.  [default: its host name]"
     group.addoption("--tilewright-machine", metavar="NAME", help=machine)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import RequestError, TilewrightError
-from tilewright.latencies.comparing import CONFIDENCE, LatencyChange, LatencyComparison, compare
+from tilewright.latencies import gate
+from tilewright.latencies.comparing import CONFIDENCE, LatencyChange, LatencyComparison, compare, in_words
 from tilewright.latencies.records import Latency, Malformed, Record, line_of, read
 from tilewright.latencies.runs import SuiteRun, append, appendable, current, load
 
@@ -90,7 +91,9 @@ class LatencySession:
         return runs[:-1]
 
     def _slower(self) -> Sequence[LatencyChange]:
-        return self._comparison.slower_by(self._limit) if self._comparison and self._limit is not None else ()
+        if self._comparison is None or self._limit is None:
+            return ()
+        return gate.slower_by(self._comparison.results, self._limit)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("latencies (Tilewright)")
@@ -129,9 +132,28 @@ class LatencySession:
         if (n := comparison.decidable) > 1:
             chance = f"about {n * (1.0 - CONFIDENCE):.1f} of them are called faster or slower by chance"
             yield f"{n} comparisons at {100 * CONFIDENCE:.0f} %: {chance}"
+        yield from self._gate_lines(comparison)
         for change in self._slower():
             what = f"{change.test} {change.backend} {change.direction}"
             yield f"FAILED: slower by more than {self._limit:g} %: {what}"
+
+    def _gate_lines(self, comparison: LatencyComparison) -> Iterator[str]:
+        """Yields what ``--tilewright-fail-slower`` can find, and with how many runs."""
+        sigma, n = gate.spread(comparison.results), max(1, comparison.decidable)
+        if self._limit is None:
+            return
+        name = f"--tilewright-fail-slower {self._limit:g}"
+        now, then = gate.missing_runs(comparison.results)
+        if now + then:
+            lacking = in_words(now, then)
+            yield f"{name} cannot fail yet, because it is corrected for {n} comparisons; missing runs: {lacking}"
+        if sigma is not None:
+            found = gate.table(n, self._limit, sigma)
+            given = f"{n} comparisons and a spread of {100.0 * sigma:.1f} % between runs"
+            yield f"{name} finds in {gate.POWER:.0%} of cases, with {given}, a slowdown of ({found})"
+        if self._limit > 0:
+            lower = f"to find {self._limit:g} %, set a lower limit, such as {0.4 * self._limit:.2g}"
+            yield f"{name} finds a slowdown of {self._limit:g} % itself in at most {gate.CHANCE:.1%} of cases; {lower}"
 
 
 _NAMES = ("backend", "direction", "test")

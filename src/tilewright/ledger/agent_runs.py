@@ -31,7 +31,7 @@ from tilewright.ledger.agent_records import (
     AgentStep,
 )
 from tilewright.ledger.codec import Dataclass
-from tilewright.ledger.file import Unusable, dump, insert, number, parse
+from tilewright.ledger.file import Decoded, Rows, Unusable, WholeRows, dump, insert, number, parse
 from tilewright.ledger.runs import RunLedger, finish_of
 from tilewright.records import Json, Value
 
@@ -101,7 +101,13 @@ class AgentLedger(RunLedger[AgentRun, AgentParts]):
         """Returns a run with all its records. ``name``: the run's name, a beginning of the name, or ``latest``."""
         run = self.run(name)
         with self._reading() as connection:
-            return run, self._parts(connection, run.run)
+            return run, self._parts(connection, run.run, WholeRows())
+
+    def readable(self, name: str) -> tuple[AgentRun, AgentParts]:
+        """Returns a run like `load`, but leaves out damaged records."""
+        run = self.run(name)
+        with self._reading() as connection, self._leaving_out() as rows:
+            return run, self._parts(connection, run.run, rows)
 
     def _append(self, table: str, run: str, record: Dataclass, row: Row) -> None:
         with self._writing() as connection:
@@ -119,16 +125,21 @@ class AgentLedger(RunLedger[AgentRun, AgentParts]):
     def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
         return {"stop_reason": finish["stop_reason"], "patch": finish["patch"], **json.loads(finish["final"])}
 
-    def _parts(self, connection: sqlite3.Connection, run: str) -> AgentParts:
-        def rows(table: str) -> list[str]:
-            query = f"SELECT record FROM {table} WHERE run = ? ORDER BY rowid"
-            return [row["record"] for row in connection.execute(query, (run,))]
+    def _parts(self, connection: sqlite3.Connection, run: str, rows: Rows) -> AgentParts:
+        def read(kind: type[Decoded], table: str) -> tuple[Decoded, ...]:
+            found = connection.execute(f"SELECT rowid, record FROM {table} WHERE run = ? ORDER BY rowid", (run,))
+            what = table.removeprefix("agent_").removesuffix("s")
+            return tuple(
+                rows.read(
+                    found, lambda row: parse(kind, row["record"]), lambda row: f"{what} {row['rowid']} of run {run}"
+                )
+            )
 
         return AgentParts(
-            measurements=tuple(parse(AgentMeasurement, text) for text in rows("agent_measurements")),
-            findings=tuple(parse(AgentFinding, text) for text in rows("agent_findings")),
-            items=tuple(parse(AgentItem, text) for text in rows("agent_items")),
-            changes=tuple(parse(AgentChange, text) for text in rows("agent_changes")),
-            steps=tuple(parse(AgentStep, text) for text in rows("agent_steps")),
-            ends=tuple(parse(AgentEnd, text) for text in rows("agent_ends")),
+            measurements=read(AgentMeasurement, "agent_measurements"),
+            findings=read(AgentFinding, "agent_findings"),
+            items=read(AgentItem, "agent_items"),
+            changes=read(AgentChange, "agent_changes"),
+            steps=read(AgentStep, "agent_steps"),
+            ends=read(AgentEnd, "agent_ends"),
         )

@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -25,6 +25,7 @@ from tilewright.ledger.codec import Encodable, from_json, to_json
 from tilewright.records import Json, Value
 
 Decoded = TypeVar("Decoded")
+Stored = TypeVar("Stored")
 Opened = TypeVar("Opened", bound="DatabaseFile")
 
 BUSY_SECONDS = 30.0
@@ -111,6 +112,32 @@ def undamaged(what: str) -> Iterator[None]:
         ) from error
 
 
+class Rows:
+    """Decodes rows one by one, and leaves out damaged ones. ``damaged`` describes each of these."""
+
+    def __init__(self) -> None:
+        self.damaged: list[str] = []
+
+    def read(
+        self, rows: Iterable[Stored], make: Callable[[Stored], Decoded], named: Callable[[Stored], str]
+    ) -> Iterator[Decoded]:
+        """Yields what ``make`` makes of each row. ``named``: what a row is, for the user."""
+        for row in rows:
+            try:
+                yield make(row)
+            except (Unusable, *DAMAGED) as error:
+                self.damaged.append(f"{named(row)} ({in_one_line(error.__cause__ or error)})")
+
+
+class WholeRows(Rows):
+    """Decodes rows for a reader that needs all of them: the first damaged one is an error."""
+
+    def read(
+        self, rows: Iterable[Stored], make: Callable[[Stored], Decoded], named: Callable[[Stored], str]
+    ) -> Iterator[Decoded]:
+        return map(make, rows)
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
     """Commits the changes of the block. If the block fails or is interrupted, undoes all its changes."""
@@ -159,14 +186,14 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def fetch_all(connection: sqlite3.Connection, query: str) -> list[sqlite3.Row]:
+def fetch_all(connection: sqlite3.Connection, query: str, parameters: Sequence[bytes] = ()) -> list[sqlite3.Row]:
     """Returns all rows of a query. SQLite decodes text four times as fast as `_text`, so it tries first."""
     try:
         connection.text_factory = str
-        return connection.execute(query).fetchall()
+        return connection.execute(query, parameters).fetchall()
     except sqlite3.OperationalError:  # text that is not UTF-8
         connection.text_factory = _text
-        return connection.execute(query).fetchall()
+        return connection.execute(query, parameters).fetchall()
     finally:
         connection.text_factory = _text
 

@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeAlias
 
 from tilewright.errors import TaskError
 from tilewright.ledger.codec import to_json
-from tilewright.ledger.file import Unusable, as_text, dump, insert, number, rebuilt
-from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
+from tilewright.ledger.file import Rows, Unusable, as_text, dump, insert, number, rebuilt
+from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics, RunRecord
 from tilewright.ledger.runs import RunLedger, finish_of, row_of
 from tilewright.race.interval import geometric_mean
 from tilewright.records import Json, Value
@@ -100,9 +101,9 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
             insert(connection, "run_events", row | {"final": dump(final), "patch": patch})
 
     def iterations(self, run: str) -> tuple[Iteration, ...]:
-        """Returns the iterations of a run in order, with their attempts and samples."""
-        with self._reading() as connection:
-            return self._parts(connection, row_of(connection, run, self.command)["id"])
+        """Returns the iterations of a run in order, with their attempts and samples. Damaged ones are left out."""
+        with self._reading() as connection, self._leaving_out() as rows:
+            return self._parts(connection, row_of(connection, run, self.command)["id"], rows)
 
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
@@ -141,14 +142,21 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
         final = json.loads(finish["final"])
         return {"stop_reason": finish["stop_reason"], "final": final, "patch": finish["patch"]}
 
-    def _parts(self, connection: sqlite3.Connection, run: str) -> tuple[Iteration, ...]:
+    def _parts(self, connection: sqlite3.Connection, run: str, rows: Rows) -> tuple[Iteration, ...]:
         attempts = "SELECT * FROM attempts WHERE run = ? AND n = ? ORDER BY position"
         samples = "SELECT * FROM samples WHERE run = ? AND n = ?"
-        rows = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY n", (run,)).fetchall()
-        return tuple(
-            _iteration(row, *(connection.execute(query, (run, row["n"])).fetchall() for query in (attempts, samples)))
-            for row in rows
-        )
+
+        def iteration(row: sqlite3.Row) -> Iteration:
+            of = (run, row["n"])
+            us = {(each["version"], each["workload"]): each["us"] for each in connection.execute(samples, of)}
+            tried = rows.read(
+                connection.execute(attempts, of), lambda each: _attempt(each, us),
+                lambda each: f"attempt {each['position']} of iteration {row['n']} of run {run}",
+            )  # fmt: skip
+            return replace(_iteration(row, us), attempts=tuple(tried))
+
+        found = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY n", (run,)).fetchall()
+        return tuple(rows.read(found, iteration, lambda row: f"iteration {row['n']} of run {run}"))
 
     def _require_open(self, connection: sqlite3.Connection, run: str) -> None:
         super()._require_open(connection, run)
@@ -195,10 +203,15 @@ def _times(data: dict[str, Json]) -> Iterator[tuple[str, str, dict[str, Json]]]:
             if isinstance(time := outcome.get(field), dict):
                 yield version, str(outcome["workload"]), time
     for position, attempt in enumerate(_objects(data["attempts"])):
-        measured = attempt.get("measured")
-        for workload, time in measured.items() if isinstance(measured, dict) else ():
-            if isinstance(time, dict):
-                yield f"attempt {position}", workload, time
+        for workload, time in _attempt_times(attempt):
+            yield f"attempt {position}", workload, time
+
+
+def _attempt_times(attempt: Mapping[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
+    measured = attempt.get("measured")
+    for workload, time in measured.items() if isinstance(measured, dict) else ():
+        if isinstance(time, dict):
+            yield workload, time
 
 
 def _objects(data: Json) -> list[dict[str, Json]]:
@@ -206,11 +219,20 @@ def _objects(data: Json) -> list[dict[str, Json]]:
     return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
 
 
-def _iteration(row: sqlite3.Row, attempts: Sequence[sqlite3.Row], samples: Sequence[sqlite3.Row]) -> Iteration:
-    """Rebuilds an iteration with its attempts and samples."""
-    data = json.loads(row["record"])
-    data["attempts"] = [json.loads(attempt["record"]) for attempt in attempts]
-    us = {(sample["version"], sample["workload"]): sample["us"] for sample in samples}
+Samples: TypeAlias = Mapping[tuple[str, str], str]
+"""The times of each version and workload, as JSON."""
+
+
+def _iteration(row: sqlite3.Row, samples: Samples) -> Iteration:
+    """Rebuilds an iteration without its attempts."""
+    data = json.loads(row["record"]) | {"attempts": []}
     for version, workload, time in _times(data):
-        time[SAMPLES] = json.loads(us[version, workload])
+        time[SAMPLES] = json.loads(samples[version, workload])
     return rebuilt(Iteration, data)
+
+
+def _attempt(row: sqlite3.Row, samples: Samples) -> Attempt:
+    data = json.loads(row["record"])
+    for workload, time in _attempt_times(data):
+        time[SAMPLES] = json.loads(samples[f"attempt {row['position']}", workload])
+    return rebuilt(Attempt, data)

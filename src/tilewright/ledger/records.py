@@ -142,7 +142,7 @@ class Iteration:
 def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
     """Returns the iterations whose changes are in the branch: kept, and not reverted later."""
     undone = {iteration.commit for iteration in iterations if iteration.status == "revert"}
-    return [iteration for iteration in iterations[1:] if iteration.status == "keep" and iteration.commit not in undone]
+    return [each for each in iterations if each.n > 0 and each.status == "keep" and each.commit not in undone]
 
 
 def left_to_confirm(iterations: Sequence[Iteration]) -> list[tuple[int, str, ToConfirm]]:

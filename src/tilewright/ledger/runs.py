@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -33,8 +33,6 @@ from tilewright.records import Json, Value
 
 Run = TypeVar("Run", bound=BaseRun)
 Parts = TypeVar("Parts")
-Stored = TypeVar("Stored")
-Made = TypeVar("Made")
 Row = dict[str, Value]
 
 LATEST = "latest"
@@ -58,6 +56,7 @@ class LedgerFile(DatabaseFile):
 
     note: a function that gets a line of text when a run is resumed, or when an old file cannot be read.
     variable: the environment variable or option that errors suggest, to select another file.
+    ``left_out`` counts the damaged rows that were left out so far.
     Every method may raise `StorageError`, and methods that take a run may raise `UnknownChoice`.
     """
 
@@ -75,6 +74,7 @@ class LedgerFile(DatabaseFile):
     ):
         super().__init__(Path(path or default_path()), replace(LEDGER, variable=variable))
         self._clock, self._token, self.note = clock, token, note
+        self.left_out = 0
 
     def folder(self, run: str) -> Path:
         """Returns the folder for the files of a run. The folder need not exist yet."""
@@ -95,21 +95,29 @@ class LedgerFile(DatabaseFile):
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
 
+    def names(self) -> frozenset[str]:
+        """Returns the names of all runs, also of those whose rows are damaged."""
+        with self._reading() as connection:
+            return frozenset(name for (name,) in connection.execute("SELECT id FROM runs"))
+
     def runs(self, task: str | None = None) -> tuple[RunOverview, ...]:
         """Returns summaries of the runs of ``task``, or of all tasks, the newest first."""
         with self._reading() as connection:
-            rows = connection.execute(_OVERVIEWS, (task or "", self.command)).fetchall()
-            return tuple(self._readable(rows, _overview, lambda row: f"run {row['id']}"))
+            found = connection.execute(_OVERVIEWS, (task or "", self.command)).fetchall()
+            with self._leaving_out() as rows:
+                return tuple(rows.read(found, _overview, lambda row: f"run {row['id']}"))
 
-    def _readable(
-        self, rows: Iterable[Stored], make: Callable[[Stored], Made], named: Callable[[Stored], str]
-    ) -> Iterator[Made]:
-        """Yields what ``make`` makes of each row. A damaged row is left out, with a note."""
-        for row in rows:
-            try:
-                yield make(row)
-            except database.DAMAGED as error:
-                self.note(f"{named(row)} in {self.path} is damaged and left out ({in_one_line(error)})")
+    @contextmanager
+    def _leaving_out(self) -> Iterator[database.Rows]:
+        """Yields a reader of rows that leaves out damaged ones. One note at the end says so."""
+        yield (rows := database.Rows())
+        self.left_out += len(rows.damaged)
+        if rows.damaged:
+            more = f", and so are {len(rows.damaged) - 1} more" if len(rows.damaged) > 1 else ""
+            self.note(
+                f"{self.path}: {rows.damaged[0]} cannot be read and is left out{more}; "
+                "fix: restore a copy of the file, or use the Tilewright that wrote it"
+            )
 
     def _now(self) -> str:
         return text_of(self._clock())
@@ -186,14 +194,21 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
             return self._record(row, finish_of(connection, row["id"]))
 
     def resume(self, key: str) -> tuple[Run, Parts] | None:
-        """Returns the newest unfinished run of ``key`` with its finished parts, or None."""
+        """Returns the newest unfinished run of ``key`` with its finished parts, or None if there is none, or if it is
+        damaged."""
         query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND NOT EXISTS
             (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') {_NEWEST_FIRST} LIMIT 1"""
         with self._reading() as connection:
             row = connection.execute(query, (key, self.command)).fetchone()
             if row is None:
                 return None
-            record, parts = self._record(row), self._parts(connection, row["id"])
+            try:
+                record, parts = self._record(row), self._parts(connection, row["id"], database.WholeRows())
+            except (database.Unusable, *database.DAMAGED) as error:
+                self.note(
+                    f"run {row['id']} cannot be resumed ({in_one_line(error.__cause__ or error)}): a new one starts"
+                )
+                return None
         with self._writing() as connection:
             self._require_open(connection, record.run)
             insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
@@ -218,7 +233,8 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         """Returns the fields that are stored in the event ``finished``."""
         raise NotImplementedError
 
-    def _parts(self, connection: sqlite3.Connection, run: str) -> Parts:
+    def _parts(self, connection: sqlite3.Connection, run: str, rows: database.Rows) -> Parts:
+        """Returns the parts of a run, decoded by ``rows``."""
         raise NotImplementedError
 
     def _require_open(self, connection: sqlite3.Connection, run: str) -> None:

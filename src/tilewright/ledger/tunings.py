@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from tilewright import records
 from tilewright.ledger.codec import to_json
-from tilewright.ledger.file import as_text, dump, insert, maybe, number, parse, rebuilt
+from tilewright.ledger.file import Rows, as_text, dump, insert, maybe, number, parse, rebuilt
 from tilewright.ledger.records import TuneRun
 from tilewright.ledger.runs import RunLedger, finish_of
 from tilewright.records import Candidate, Configuration, Json, TuningResult, Value, Workload, WorkloadResult
@@ -58,19 +58,29 @@ class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
                 insert(connection, "run_events", event)
 
     def load(self, run: str) -> TuningResult:
-        """Returns the result of a run. If the run is unfinished, the result has only the finished workloads."""
+        """Returns the result of a run. If the run is unfinished, the result has only the finished workloads. Damaged
+        workloads and candidates are left out."""
         record = self.run(run)
-        with self._reading() as connection:
-            results = tuple(self._parts(connection, record.run).values())
+        with self._reading() as connection, self._leaving_out() as rows:
+            results = tuple(self._parts(connection, record.run, rows).values())
         return TuningResult(record.task, record.machine, record.measured, results, record.run, record.seconds)
 
     def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
         return {"seconds": json.loads(finish["seconds"])}
 
-    def _parts(self, connection: sqlite3.Connection, run: str) -> dict[str, WorkloadResult]:
+    def _parts(self, connection: sqlite3.Connection, run: str, rows: Rows) -> dict[str, WorkloadResult]:
         candidates = "SELECT * FROM candidates WHERE workload = ? ORDER BY position"
-        rows = connection.execute(f"SELECT * {_CURRENT}", (run,)).fetchall()
-        return {row["name"]: _result(row, connection.execute(candidates, (row["number"],)).fetchall()) for row in rows}
+
+        def result(row: sqlite3.Row) -> WorkloadResult:
+            tried = rows.read(
+                connection.execute(candidates, (row["number"],)), lambda each: (each["position"], _candidate(each)),
+                lambda each: f"candidate {each['position']} of workload {row['name']} of run {run}",
+            )  # fmt: skip
+            return _result(row, dict(tried))
+
+        found = connection.execute(f"SELECT * {_CURRENT}", (run,)).fetchall()
+        results = rows.read(found, result, lambda row: f"workload {row['name']} of run {run}")
+        return {result.workload.name: result for result in results}
 
 
 # Rows
@@ -98,14 +108,14 @@ def _candidate_row(candidate: Candidate) -> dict[str, Value]:
     return row | {"compile_seconds": number(candidate.compile_seconds)}
 
 
-def _result(row: sqlite3.Row, rows: list[sqlite3.Row]) -> WorkloadResult:
-    candidates = tuple(map(_candidate, rows))
+def _result(row: sqlite3.Row, candidates: Mapping[int, Candidate]) -> WorkloadResult:
+    """``candidates``: by position. A workload whose best candidate is missing is damaged."""
     return WorkloadResult(
         workload=Workload(row["name"], parse(dict[str, Value], row["dims"])),
         bound=parse(records.Bound, row["bound"]),
         best=None if row["best"] is None else candidates[row["best"]],
         tied=parse(tuple[Configuration, ...], row["tied"]),
-        candidates=candidates,
+        candidates=tuple(candidates.values()),
         shipped=parse(Configuration, row["shipped"]),
         reason=row["reason"],
         race=maybe(dict[str, Json], row["race"]),

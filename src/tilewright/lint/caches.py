@@ -17,7 +17,8 @@ DEPTH = 6
 
 @dataclass(frozen=True)
 class TuningCache:
-    """A mapping at the top of the file that is filled after a search. ``made`` is the statement that defines it."""
+    """A mapping that is filled after a search: at the top of the file, or in an attribute. ``made``: where it is
+    defined."""
 
     name: str
     made: ast.AST
@@ -37,13 +38,32 @@ class CacheWrite:
 def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
     """Returns the caches of the file that are filled with the result of a search."""
     writes: dict[str, list[CacheWrite]] = {}
+    made: dict[str, ast.AST] = {}
     for node in file.every(ast.Subscript) if searches(file) else ():
         owner = file.owner(node)
-        if not owner or not isinstance(node.ctx, ast.Store) or not isinstance(node.value, ast.Name):
+        if not owner or not isinstance(node.ctx, ast.Store) or (place := _made(file, node.value)) is None:
             continue
-        if file.at_top(node.value.id) and (search := _search_before(file, owner, node)) is not None:
-            writes.setdefault(node.value.id, []).append(CacheWrite(node, node.slice, search))
-    return tuple(TuningCache(name, file.at_top(name)[0].place, tuple(places)) for name, places in writes.items())
+        if (search := _search_before(file, owner, node)) is not None:
+            name = ast.unparse(node.value)
+            made.setdefault(name, place)
+            writes.setdefault(name, []).append(CacheWrite(node, node.slice, search))
+    return tuple(TuningCache(name, made[name], tuple(places)) for name, places in writes.items())
+
+
+def _made(file: SourceFile, mapping: ast.expr) -> ast.AST | None:
+    """Returns the statement that makes a mapping at the top of the file, or in an attribute of an object or a class."""
+    if isinstance(mapping, ast.Name):
+        bindings = file.at_top(mapping.id)
+        return bindings[0].place if bindings else None
+    if not isinstance(mapping, ast.Attribute) or not isinstance(mapping.value, ast.Name):
+        return None
+    for statement in file.every(ast.stmt):
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        value = getattr(statement, "value", None)
+        attributes = [getattr(each, "attr", getattr(each, "id", "")) for each in targets]
+        if mapping.attr in attributes and isinstance(value, (ast.Dict, ast.Call)):
+            return statement
+    return None
 
 
 def _search_before(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchSite | None:
@@ -225,15 +245,15 @@ def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.e
         passed = [file.value(argument) for argument in passed_for(file, value)]
     kernels = kernels_of(file, search.kernel)
     declared = parameters(kernels[0].node) if len(kernels) == 1 else ()
-    tensors: list[ast.expr] = []
+    found: list[ast.expr] = []
     for whole in (value for value in passed if isinstance(value, ast.Tuple)):
         if declared and len(declared) == len(whole.elts):
             pairs = zip(whole.elts, declared, strict=True)
-            tensors += [tensor for tensor, into in pairs if not annotation(file, into)]
+            found += [tensor for tensor, into in pairs if not annotation(file, into)]
         else:
             owners = ((node, owner_of_parameter(file, node)) for node in whole.elts if isinstance(node, ast.Name))
-            tensors += [tensor for tensor, owner in owners if owner and _reads(file, owner, tensor, "dtype", "device")]
-    return tensors
+            found += [tensor for tensor, owner in owners if owner and _reads(file, owner, tensor, "dtype", "device")]
+    return found
 
 
 def _from_caller(file: SourceFile, node: ast.AST, depth: int) -> bool:

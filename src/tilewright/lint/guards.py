@@ -11,11 +11,14 @@ Code runs only on a miss in these places:
 from __future__ import annotations
 
 import ast
+import re
 
 from tilewright.source.source_file import Named, SourceFile, remembered
 
 MEMOISED = ("functools.cache", "functools.lru_cache", "cache", "lru_cache", "functools.cached_property")
 ONCE = {"__init__", "__post_init__", "__new__", "__init_subclass__", "setUp", "setup", "main"}
+FORCED = re.compile(r"\A(not )?[\w.]*(force|retune|refresh|re_?search|overwrite)\w*\Z", re.IGNORECASE)
+"""A condition that a caller sets to search again."""
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -34,10 +37,8 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
     """
     for parent, child in file.above(node):
         if isinstance(parent, Named):
-            for decorator in parent.decorator_list:
-                dotted = file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
-                if dotted in MEMOISED or "cache" in dotted.rpartition(".")[2].lower():
-                    return parent
+            if is_memoised(file, parent):
+                return parent
             return _after_a_hit(file, parent.body, child)
         if isinstance(parent, (ast.If, ast.IfExp)):
             when_true, when_false = _when_missed(file, parent.test)
@@ -59,6 +60,13 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
             if isinstance(block, list) and child in block and (test := _after_a_hit(file, block, child)) is not None:
                 return test
     return None
+
+
+def is_memoised(file: SourceFile, function: Named) -> bool:
+    """Returns whether a decorator such as `functools.cache` keeps the results of a function."""
+    called = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
+    every = [file.dotted(each) for each in called]
+    return any(dotted in MEMOISED or "cache" in dotted.rpartition(".")[2].lower() for dotted in every)
 
 
 def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -97,7 +105,11 @@ def _when_missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
         when_true, when_false = _when_missed(file, test.operand)
         return when_false, when_true
     if isinstance(test, ast.BoolOp):
-        parts = [_when_missed(file, part) for part in test.values]
+        # ``force or key not in cache``: what a caller forces is no call of the hot path
+        kept = [part for part in test.values if not FORCED.search(ast.unparse(part))] or test.values
+        parts = [_when_missed(file, part) for part in kept]
+        if len(parts) == 1:
+            return parts[0]
         if isinstance(test.op, ast.And):
             return any(part[0] for part in parts), False
         return False, any(part[1] for part in parts)

@@ -6,7 +6,7 @@ import ast
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import quote
@@ -23,6 +23,11 @@ ROOT = "ROOT"
 """The name of the working directory in SARIF."""
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
 """The comment that suppresses a finding: on the finding's line, or alone on the line above."""
+LANGUAGE = re.compile(rb"triton|cuda[._]tile|cutile|tilegym|tilewright", re.IGNORECASE)
+"""A file below a folder is only read if it has one of these words. Else it has no kernel, launch, search or switch."""
+TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
+IN_TESTS: dict[Level, Level] = {"error": "warning", "warning": "note", "note": "note"}
+"""The levels inside tests, which often do on purpose what a program must not, and which no user waits for."""
 SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
@@ -64,6 +69,8 @@ def lint_paths(
     cannot_be_read, ignored = [rule for rule in wanted if isinstance(rule, CannotBeRead)], 0
     for path in files:
         try:
+            if path not in paths and not _mentions_a_language(path):
+                continue
             file = SourceFile.read(path)
         except (SyntaxError, RecursionError, ValueError, OSError) as error:
             findings += [rule.because_of(path, error) for rule in cannot_be_read]
@@ -77,12 +84,25 @@ def lint_paths(
         found.sort(key=lambda finding: (finding.line, finding.column, finding.code))
         if compile:
             found += [finding for rule in wanted for finding in rule.compiled_findings(file, arch or "sm_90")]
+        if _is_test(path):
+            found = [replace(finding, level=IN_TESTS[finding.level]) for finding in found]
         kept = [finding for finding in found if not _is_suppressed(file, finding)]
         ignored += len(found) - len(kept)
         findings += kept
         if items:
             inventories.append((path, items))
     return LintReport(files, tuple(findings), tuple(inventories), ignored)
+
+
+def _mentions_a_language(path: Path) -> bool:
+    """Returns whether a file may have a finding. Searching the bytes is far faster than parsing. Raises OSError."""
+    return bool(LANGUAGE.search(path.read_bytes()))
+
+
+def _is_test(path: Path) -> bool:
+    """Returns whether pytest or unittest would collect the file, or its folder has only tests."""
+    folders = {part.lower() for part in path.resolve().parts[-4:-1]}
+    return bool(TEST_FILE.fullmatch(path.name)) or bool(folders & {"test", "tests", "testing"})
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -7,6 +7,7 @@ that is None has no dtype, so the key also shows whether the tensor is passed.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tilewright.lint.caches import CoveredByKey
@@ -15,6 +16,10 @@ from tilewright.source.triton import TritonKernel, TritonLaunch, launches, opera
 from tilewright.source.values import called_name
 
 COUNTED = {"range", "static_range", "arange"}
+HEAVY = {"load", "store", "dot", "dot_scaled", "atomic_add", "atomic_max", "atomic_min", "associative_scan", "sort"}
+"""Operations that take long enough to change the best configuration."""
+NAMES_A_DTYPE = re.compile(r"(FP|BF|FLOAT|INT|F)\d+|DTYPE", re.IGNORECASE)
+"""The name of a flag that follows the dtype of a tensor, which is in the key."""
 SHAPED = {"zeros": 0, "full": 0, "make_block_ptr": 4, "make_tensor_descriptor": 3}
 """Maps an operation to the position of its shape among the arguments."""
 
@@ -37,15 +42,18 @@ def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> 
 
 
 def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
-    """Returns the constants that determine a branch's condition, a loop's range or the extent of a tile in the
-    kernel."""
+    """Returns the constants that determine a loop's range, the extent of a tile, or whether the kernel loops or
+    accesses memory.
+
+    A constant that only chooses between two pieces of arithmetic hardly changes which configuration is the fastest.
+    """
     constants = kernel.constants
     found: set[str] = set()
     for node in own(kernel.node, ast.expr):
         parent = file.parent(node)
         if isinstance(parent, ast.If) and parent.test is node:
             used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-            found |= used if used <= constants else set()
+            found |= used if used <= constants and _loops_or_accesses(file, parent) else set()
         elif isinstance(node, ast.Call):
             name = operation(file, node) or called_name(node)
             counted = [*node.args, *keywords(node).values()] if name in COUNTED else []
@@ -55,7 +63,16 @@ def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
                 else None
             )
             found |= set().union(*map(names, (*counted, *filter(None, [shape]))))
-    return found & constants
+    return {name for name in found & constants if not NAMES_A_DTYPE.search(name)}
+
+
+def _loops_or_accesses(file: SourceFile, branch: ast.If) -> bool:
+    """Returns whether a branch contains a loop, or an operation that takes long."""
+    inside = [node for part in (*branch.body, *branch.orelse) for node in ast.walk(part)]
+    calls = (node for node in inside if isinstance(node, ast.Call))
+    return any(isinstance(node, (ast.For, ast.While)) for node in inside) or any(
+        operation(file, call) in HEAVY for call in calls
+    )
 
 
 def _is_open(kernel: TritonKernel, computed: ast.expr, key: set[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ class ProjectTests:
     def __post_init__(self) -> None:
         if not self.words:
             raise RequestError("--test is empty; give a command, such as --test 'pytest tests/ops -k softmax'")
+        if shutil.which(self.words[0]) is None:
+            raise RequestError(f"--test: {child.not_started(self.words[0])}")
 
     @property
     def words(self) -> list[str]:
@@ -63,9 +66,9 @@ class ProjectTests:
             return None
         lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
         failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "E "))] or lines[-1:]
-        return f"the project's tests fail (exit code {done.returncode}): {'; '.join(failed[:2])[:300]}"
+        return f"the project's tests fail (exit code {done.returncode}): {'; '.join(failed[:2])[:300] or 'no output'}"
 
     def check_untouched(self, texts: Texts) -> None:
         """Raises RequestError if the tests fail on the untouched code: then they say nothing about a change."""
         if (failure := self.failure(texts)) is not None:
-            raise RequestError(f"--test on the untouched code: {failure}; fix: {self.command}")
+            raise RequestError(f"--test on the untouched code: {failure}; fix the tests: {self.command}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ _BEGINNINGS = {
     b"\x80\x04": "a pickle",
 }
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=lambda _: None, strict=False)
+
+MOST_NANOSECONDS = 1 << 62
+"""No time is this long: 146 years."""
 
 
 class EventPlace(NamedTuple):
@@ -240,7 +244,13 @@ def as_text(value: object) -> str:
 
 
 def nanoseconds(value: object) -> int | None:
-    """Converts a time in µs, as `JsonStream` yields it, to whole nanoseconds. Returns None for any other value."""
+    """Converts a time in µs, as `JsonStream` yields it, to whole nanoseconds. Returns None for any other value, and for
+    a time of 2**62 ns or more, which no clock shows."""
+    found = _nanoseconds(value)
+    return found if found is not None and abs(found) < MOST_NANOSECONDS else None
+
+
+def _nanoseconds(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -249,14 +259,21 @@ def nanoseconds(value: object) -> int | None:
         return None
     whole, point, fraction = value.partition(".")
     digits = whole.removeprefix("-")
-    if point and digits.isdecimal() and fraction.isdecimal():
+    if point and digits.isdecimal() and fraction.isdecimal() and len(digits) < 20:
         size = int(digits) * 1000 + int((fraction + "00")[:3])
         return -size if whole.startswith("-") else size
-    return round(float(value) * 1000) if NUMBER_RE.fullmatch(value) else None
+    us = number(value)
+    return round(us * 1000) if us is not None and abs(us) < MOST_NANOSECONDS else None
 
 
 def number(value: object) -> float | None:
     """Returns a number of the trace. Returns None if the value is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
+    if isinstance(value, bool) or not (
+        isinstance(value, int) or (isinstance(value, str) and NUMBER_RE.fullmatch(value))
+    ):
         return None
-    return float(value) if isinstance(value, int) or NUMBER_RE.fullmatch(value) else None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None

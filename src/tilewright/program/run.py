@@ -76,6 +76,7 @@ class ProgramRun:
     has one time, from the import of torch to the end; without torch, there is no time.
     """
     wall_s: float
+    """From the start to the end, without the time in which the program waited for its turn."""
     device: str
     """``cpu``, or the name of the GPU."""
     operations: Mapping[str, int] = field(default_factory=dict, repr=False)
@@ -236,8 +237,8 @@ def _read(folder: Path, wall: float, outputs: bool, out: str, err: str) -> Progr
     many = sum(each["steps"] > 0 for each, _ in records)
     record, path = max(records, key=lambda each: (each[0]["steps"], -each[0]["rank"], len(each[0]["tensors"])))
     return ProgramRun(
-        record["unit"], record["steps"], record["cut"], tuple(record["step_us"]), wall, record["device"],
-        record["operations"], record["kernels"], record["memory"], max(1, many),
+        record["unit"], record["steps"], record["cut"], tuple(record["step_us"]), wall - record["waited"],
+        record["device"], record["operations"], record["kernels"], record["memory"], max(1, many),
         _outputs(record, path) if outputs else None, out, err,
     )  # fmt: skip
 

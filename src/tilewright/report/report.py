@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from tilewright.errors import RequestError, StorageError, in_one_line
+from tilewright.errors import RequestError
 from tilewright.ledger.agent_runs import AgentLedger
-from tilewright.ledger.file import DAMAGED
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.report import optimize_views, tune_views
 from tilewright.report.agent import views as agent_views
 from tilewright.report.agent.evidence import AgentEvidence
+from tilewright.report.damage import only_of_damage
 from tilewright.report.evidence import OptimizeEvidence, collect
 from tilewright.report.tune_evidence import TuneEvidence, collect_tune
 from tilewright.task.loading import task_of, where_is
@@ -34,10 +35,12 @@ class Evidence:
     """The evidence of one run in the ledger. `markdown` and `html` return a report that needs no other file.
 
     folder: the folder with the files of the run.
+    left_out: the number of rows of the run that could not be read.
     """
 
     details: OptimizeEvidence | TuneEvidence | AgentEvidence
     folder: Path
+    left_out: int = 0
 
     def __str__(self) -> str:
         return f"run {self.run} of {self.details.run.task}"
@@ -50,22 +53,18 @@ class Evidence:
     def markdown(self) -> str:
         """Returns the report as Markdown, for a pull request or a terminal."""
         view, _ = VIEWS[type(self.details)]
-        return self._shown(view)
+        with self.undamaged():
+            return view(self.details)
 
     def html(self) -> str:
         """Returns the report as one HTML page with its charts."""
         _, view = VIEWS[type(self.details)]
-        return self._shown(view)
-
-    def _shown(self, view: Callable[..., str]) -> str:
-        """Raises StorageError if the rows can be read, but say what no run says, such as a time without samples."""
-        try:
+        with self.undamaged():
             return view(self.details)
-        except DAMAGED as error:
-            raise StorageError(
-                f"run {self.run} cannot be shown ({in_one_line(error)}): its rows are damaged, or this is a mistake in "
-                f"Tilewright; fix: `tilewright report {self.run} --jsonl -` prints them"
-            ) from error
+
+    def undamaged(self) -> AbstractContextManager[None]:
+        """Raises StorageError for an error of its block that comes from damaged rows; every other error is raised."""
+        return only_of_damage(self.run, self.details, self.left_out)
 
     @property
     def patch(self) -> str:
@@ -100,12 +99,12 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
         folder = file.folder(name)
     if command == "tune":
         with TuneLedger(ledger, variable=variable) as tunings:
-            return Evidence(collect_tune(tunings.run(name), tunings.load(name)), folder)
+            return Evidence(collect_tune(tunings.run(name), tunings.load(name)), folder, tunings.left_out)
     if command == "agent":
         with AgentLedger(ledger, variable=variable) as agent:
-            return Evidence(AgentEvidence(*agent.load(name)), folder)
+            return Evidence(AgentEvidence(*agent.readable(name)), folder, agent.left_out)
     with Ledger(ledger, variable=variable) as optimized:
-        return Evidence(collect(optimized.run(name), optimized.iterations(name)), folder)
+        return Evidence(collect(optimized.run(name), optimized.iterations(name)), folder, optimized.left_out)
 
 
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:

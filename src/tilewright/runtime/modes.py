@@ -11,9 +11,13 @@ every change of `os.environ`. If there is no such dictionary, `os.environ` is us
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
-from typing import Any, TypeAlias
+from threading import Lock
+from typing import Any, Protocol, TypeAlias
+from weakref import WeakSet
 
 from tilewright.errors import RequestError
 
@@ -83,5 +87,72 @@ CONTAINER, NAMES = fastest_view(os.environ)
 
 
 def mode(default: Mode = Mode.NOW) -> Mode:
-    """Returns the mode that applies now. ``default``: the author's mode, used if no variable is set."""
-    return from_values(tuple(map(CONTAINER.get, NAMES)), default)
+    """Returns the mode that applies now, in this thread. ``default``: the author's mode, used if no variable is set."""
+    selected = from_values(tuple(map(CONTAINER.get, NAMES)), default)
+    return Mode.STORED if restricted() and selected in SEARCHING else selected
+
+
+# Searches in their scope only ---------------------------------------------------------------------------
+
+SEARCHING = (Mode.NOW, Mode.BACKGROUND)
+"""The modes that search."""
+_inside = ContextVar("tilewright_tuning", default=False)
+
+
+class ReadsMode(Protocol):
+    """An object whose functions read the mode without a call, and so are told when `shared` changes."""
+
+    def read_mode(self) -> None: ...
+
+
+class _Scopes:
+    """only: whether searches need a scope. open: how many scopes are open, in all threads."""
+
+    def __init__(self) -> None:
+        self.only, self.open = False, 0
+        self.lock = Lock()
+        self.readers: WeakSet[ReadsMode] = WeakSet()
+
+    def add(self, reader: ReadsMode) -> None:
+        with self.lock:
+            self.readers.add(reader)
+
+    def set(self, only: bool, opened: int) -> None:
+        with self.lock:
+            self.only, self.open = only, self.open + opened
+            for each in list(self.readers):
+                each.read_mode()
+
+
+scopes = _Scopes()
+
+
+def search_only_in_scope() -> None:
+    """Makes tuned kernels search only inside ``with tilewright.tuning():``, from now on, in this process.
+
+    For servers, which must not stop for a search: call this at the start, and make the first calls inside the scope.
+    Outside, a call without a stored winner launches the shipped configuration, as in the mode ``stored``.
+    """
+    scopes.set(True, 0)
+
+
+@contextmanager
+def tuning() -> Iterator[None]:
+    """Allows searches in this thread or task after `search_only_in_scope`, until the end of the ``with`` block."""
+    token = _inside.set(True)
+    scopes.set(scopes.only, 1)
+    try:
+        yield
+    finally:
+        scopes.set(scopes.only, -1)
+        _inside.reset(token)
+
+
+def restricted() -> bool:
+    """Returns whether this thread or task may not search now."""
+    return scopes.only and not _inside.get()
+
+
+def shared(selected: Mode) -> Mode:
+    """Returns the mode whose known calls the hot path uses, in all threads."""
+    return Mode.STORED if scopes.only and not scopes.open and selected in SEARCHING else selected

@@ -86,7 +86,7 @@ class Observer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.process = settings, os.getpid()
-        self.began = time.monotonic()
+        self.began, self.waited = time.monotonic(), 0.0
         self.unit, self.steps, self.eps = "process", 0, 0.0
         self.times, self.slowed, self.busy = StepTimes(), list[bool](), False
         self.tensors, self.calls, self.forwards, self.backwards = ObservedTensors(), list[list[int]](), 0, 0
@@ -132,6 +132,7 @@ class Observer:
             "unit": self.unit, "steps": self.steps, "cut": cut, "step_us": us, "device": _device(),
             "rank": int(os.environ.get("RANK", "0")), "eps": self.eps, "calls": self.calls,
             "tensors": self.tensors.rows, "operations": self.operations, "kernels": self.kernels, "memory": _memory(),
+            "waited": self.waited,
         }  # fmt: skip
         write_record(folder, name, record)
 
@@ -139,7 +140,8 @@ class Observer:
 
     def _wait(self) -> float:
         """Waits for its turn, if it was started early. Returns the seconds, which are no part of its time."""
-        self.began += (waited := wait_for_turn())
+        waited = wait_for_turn()
+        self.began, self.waited = self.began + waited, self.waited + waited
         return waited
 
     def _optimized(self, optimizer: Optimizer) -> None:

@@ -1,16 +1,16 @@
 """Reads the configurations in a Python file from its syntax, without running the file.
 
-For Triton, `read` finds each ``triton.Config(…)`` and the kernel whose ``@triton.autotune`` uses it. The configuration
-may pass through variables, comprehensions, loops and functions that return lists. For cuTile, `read` finds `Space`, and
-``SimpleNamespace(…)`` and dictionaries with a tile size. If a condition is known only when the file runs, both branches
-are read, and a note says so.
+For Triton, `read` finds each ``triton.Config(…)`` and the kernel whose decorator uses it: ``@triton.autotune``, or a
+decorator of another library. The configuration may pass through variables, comprehensions, loops and functions that
+return lists. For cuTile, `read` finds `Space`, and ``SimpleNamespace(…)`` and dictionaries with a tile size. If a
+condition is known only when the file runs, both branches are read, and a note says so.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -72,6 +72,8 @@ def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple
         named = None if name is None else reader.named(name)
     except RecursionError as error:
         raise RequestError(f"{path}: {TOO_DEEP}; give a file that contains only the configurations") from error
+    if not lists and (left := reader.not_reached()):
+        raise RequestError(f"{path}: no triton.Config(…) could be read; not reached: {_lines(left)}")
     if not lists:
         what = "triton.Config(…)" if language == "triton" else "SimpleNamespace(TILE_M=…) or tilewright.Space(…)"
         raise RequestError(f"{path} contains no configuration: there is no {what} in it")
@@ -81,6 +83,17 @@ def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple
     if chosen is None:
         raise UnknownChoice(f"list of configurations in {path}:", name, [listed.name for listed in lists])
     return (chosen,)
+
+
+def not_reached(path: Path) -> str:
+    """Returns the lines of each ``triton.Config(…)`` in a file that `read` does not reach, in words; "" if none."""
+    reader = _ConfigurationReader(SourceFile.requested(path), "triton")
+    reader.lists()
+    return _lines(reader.not_reached())
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    return f"{len(numbers)} in line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else ""
 
 
 @dataclass
@@ -145,8 +158,7 @@ class _Walk:
             simple = not any(isinstance(value, (list, dict)) for value in fields.values())
             is_configuration = self.language == "cutile" and any(map(is_tile, fields)) and simple
             return [Written(node.lineno, tuple(fields.items()))] if is_configuration else None
-        *origin, last = self.file.dotted(node.func).split(".")
-        if last == "Config" and "triton" in origin:  # the name `triton` counts also without an import
+        if _is_triton_config(self.file, node):
             return [_of_triton(node, names)] if self.language == "triton" else []
         if self.language == "triton":
             return None
@@ -176,20 +188,27 @@ class _Walk:
         return [Written(node.lineno, tuple({**shipped, **point}.items())) for point in (shipped, *points)]
 
 
+def _is_triton_config(file: SourceFile, node: ast.Call) -> bool:
+    *origin, last = file.dotted(node.func).split(".")
+    return last == "Config" and "triton" in origin  # the name `triton` counts also without an import
+
+
 class _ConfigurationReader:
     def __init__(self, file: SourceFile, language: KernelLanguage):
         self._file = file
         self._language = language
         self._names = values.assigned(file.tree.body)
         self._functions = {node.name: node for node in file.functions}
+        self._reached_nodes: set[ast.AST] = set()
 
     def lists(self) -> tuple[Listed, ...]:
         """Returns the lists that kernels of the file use, then all other lists."""
         lists: list[Listed] = []
         used: set[ast.AST] = set()
-        for function in self._functions.values():
+        for function in self._file.functions:
             for decorator in function.decorator_list:
-                if isinstance(decorator, ast.Call) and called_name(decorator) == "autotune":
+                every = self._language == "triton"  # a library may have its own decorator, as flash-linear-attention
+                if isinstance(decorator, ast.Call) and (every or called_name(decorator) == "autotune"):
                     walk = self.tuned(decorator)
                     used |= walk.nodes
                     lists.append(walk.listed(function.name, function.lineno))
@@ -198,6 +217,11 @@ class _ConfigurationReader:
                 lists.append(self._walked([statement]).listed(_name_of(statement), statement.lineno))
         return tuple(listed for listed in lists if listed.configurations)
 
+    def not_reached(self) -> list[int]:
+        """Returns the lines of each ``triton.Config(…)`` that no walk has reached so far."""
+        written = (node for node in self._file.every(ast.Call) if _is_triton_config(self._file, node))
+        return sorted(node.lineno for node in written if node not in self._reached_nodes)
+
     def named(self, name: str) -> Listed | None:
         """Returns the list of the function or variable ``name``; None if it contains no configuration."""
         node = self._functions.get(name) or self._names.get(name)
@@ -205,10 +229,12 @@ class _ConfigurationReader:
         return listed if listed and listed.configurations else None
 
     def tuned(self, decorator: ast.Call) -> _Walk:
+        """Reads the configurations of a decorator: its ``configs``, or all arguments if these contain none."""
         configs = argument(decorator, 0, "configs")
-        if configs is None:
-            return self._walked([])
-        walk = self._walked(self._reached(configs))
+        walk = self._walked([] if configs is None else self._reached(configs))
+        if configs is None or not walk.written:
+            configs = decorator
+            walk = self._walked([*decorator.args, *(keyword.value for keyword in decorator.keywords)])
         calls = self._file.every(ast.Call, configs)
         if "prune_configs_by" in keywords(decorator) or any(called_name(call) == "filter" for call in calls):
             walk.notes["a function of the file drops some configurations when it runs; here all are taken"] = None
@@ -227,6 +253,7 @@ class _ConfigurationReader:
     def _walked(self, nodes: Iterable[ast.AST]) -> _Walk:
         walk = _Walk(self._file, self._language)
         walk.visit_all(nodes, self._names)
+        self._reached_nodes |= walk.nodes
         return walk
 
 

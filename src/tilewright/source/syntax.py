@@ -250,6 +250,15 @@ def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from _walk(child)
 
 
+def is_newer_syntax(path: Path) -> bool:
+    """Returns whether libcst can parse a file. Its parser knows the syntax of newer versions of Python."""
+    try:
+        cst.parse_module(path.read_bytes())
+    except (cst.ParserSyntaxError, OSError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def dotted(node: cst.CSTNode) -> str:
     """Returns the text of a name or attribute, such as ``ct.load``; "" for any other expression."""
     if isinstance(node, cst.Name):

@@ -59,6 +59,8 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     Raises CompilerMissing if the file imports a kernel language that is not installed.
     """
     file, wanted = file_named(where)
+    if not file:
+        raise RequestError("the name of the task file is empty; was a variable for it not set?")
     path = Path(file).resolve()
     if not path.is_file():
         folder = path.is_dir()

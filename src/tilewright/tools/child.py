@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import os
 import resource
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,10 +63,17 @@ class Finished:
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """Makes a folder for a tool's files. The folder is removed at the end, even if this process is killed."""
-    made = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
-    with made as folder, kept(f"remove {folder}"):
-        yield Path(folder)
+    """Makes a folder for a tool's files. The folder is removed at the end, even if this process is killed.
+
+    The keeper knows the folder before it is made, and until it is gone: a signal may end this process at any moment.
+    """
+    folder = Path(tempfile.gettempdir(), f"tilewright-{os.getpid()}-{secrets.token_hex(8)}")
+    with kept(f"remove {folder}", until=lambda: not folder.exists()):
+        folder.mkdir(0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(
@@ -177,6 +186,8 @@ def not_started(program: str, error: Exception | None = None, fix: str = "") -> 
     path = Path(program)
     if path.is_file() and not os.access(path, os.X_OK):
         return f"{path.name} cannot be started (permission denied); fix: chmod +x {path}"
+    if path.is_dir():
+        return f"{program} cannot be started: it is a folder; name a program in it"
     why = getattr(error, "strerror", None) or str(error or "No such file or directory")
     return f"{path.name} cannot be started ({path}: {why}){_to_fix(fix)}"
 
@@ -317,11 +328,15 @@ os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
-def kept(duty: str) -> Iterator[None]:
-    """Makes the keeper process do ``duty``, such as ``kill 123``, if this process ends inside the ``with`` block."""
+def kept(duty: str, until: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Makes the keeper process do ``duty``, such as ``kill 123``, if this process ends inside the ``with`` block.
+
+    until: returns whether nothing is left to do after the block. If not, the duty is done when this process ends.
+    """
     _KEEPER.told(f"+ {duty}")
     try:
         yield
     finally:
-        _KEEPER.told(f"- {duty}")
+        if until():
+            _KEEPER.told(f"- {duty}")
         _KEEPER.settle()

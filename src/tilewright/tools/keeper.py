@@ -11,7 +11,10 @@ import select
 import shutil
 import signal
 import sys
+import time
 from contextlib import suppress
+
+TRIES, SECONDS = 100, 0.05
 
 
 def keep(parent: int) -> None:
@@ -34,7 +37,16 @@ def keep(parent: int) -> None:
                 os.killpg(int(what), signal.SIGKILL)
     for verb, _, what in (duty.partition(" ") for duty in duties):
         if verb == "remove":
-            shutil.rmtree(what, ignore_errors=True)
+            _remove(what)
+
+
+def _remove(folder: str) -> None:
+    """Removes a folder. A tool that is about to end, such as git, may still write into it."""
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            return
+        time.sleep(SECONDS)
 
 
 if __name__ == "__main__":

@@ -203,6 +203,13 @@ def test_data_of_many_operations_leaves_the_steps_to_be_recorded(tmp_path: Path)
     assert sum(count > 10 for count in later) >= RECORDED / 2
 
 
+def test_an_endless_evaluation_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINS.replace("in x.split(16)", "in iter(lambda: x, None)"))
+    with program_copy(ProgramCommand.of("train.py", tmp_path), {}) as copy:
+        run = recorded_run(copy, 100.0)
+    assert isinstance(run, RecordedRun) and len(run.parts) > RECORDED and run.parts[-1].count > 100
+
+
 # The judge ------------------------------------------------------------------------------------------
 
 

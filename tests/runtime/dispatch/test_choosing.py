@@ -107,10 +107,22 @@ def test_a_measured_winner_has_its_times_in_the_row() -> None:
     assert table_of(task, TuningResult("scale", MACHINE, True, (failed,), "", {}), H200) is None
 
 
-def test_a_configuration_that_the_space_lost_is_not_used() -> None:
-    made = table(make(), TUNED)
-    made["rows"][0]["config"] = {"TILES": 512}  # type: ignore[index,call-overload]
-    assert dispatcher(make(), made).chosen(**arrays()).match == "shipped"
+def test_what_ships_on_the_gpu_is_launched_there() -> None:
+    """Also if its values are in no list of the space, and as the winner of a row."""
+    space = tw.Space(constants={"TILE": (256, 512)}, shipped={"TILE": 256}, shipped_for={"sm_90": {"TILE": 128}})
+    task = make(space=space)
+    assert dispatcher(task, TUNED).chosen(**arrays(M=2000)).config["TILE"] == 128
+    chosen = dispatcher(task, table(task.on("sm_90"), {"small": {"TILE": 128}})).chosen(**arrays())
+    assert (chosen.config["TILE"], chosen.match) == (128, "exact")
+
+
+@pytest.mark.parametrize(
+    "config", [{"TILES": 512}, {"TILE": 1024}, {"TILE": 512.0}, {"TILE": 256.0}, {"TILE": "512"}, {"TILE": 10**400}, {}]
+)
+def test_a_configuration_that_the_space_does_not_have_is_not_used(config: dict[str, Any]) -> None:
+    """256.0 equals the shipped 256, but a kernel with this constant is another one."""
+    chosen = dispatcher(make(), {"small": config}).chosen(**arrays())
+    assert chosen.match == "shipped" and repr(chosen.config["TILE"]) == "256"
 
 
 def test_rows_of_another_source_are_not_used(warned: None) -> None:

@@ -359,6 +359,12 @@ def test_a_row_that_another_hand_changed_is_one_line(row: dict[str, Any], said: 
         ({"rule": {"factor": 0, "may_differ": []}}, "factor of the rule is not a number from 1 on"),
         ({"rule": {"factor": "2", "may_differ": []}}, "factor of the rule is not a number from 1 on"),
         ({"rule": {"factor": 2, "may_differ": "toolkit"}}, "may_differ of the rule is not a list"),
+        ({"rule": {"factor": 2, "may_differ": ["board"]}}, "may_differ of the rule is not a list of: toolkit, space"),
+        ({"rule": {"factor": 2, "may_differ": [["space"]]}}, "may_differ of the rule is not a list"),
+        (
+            {"common": {"x": {"dtype": "", "shape": [10**400], "strides": [1], "alignment": 0}}},
+            "shape and strides of an",
+        ),
         ({"rule": {"factor": 2}}, "'may_differ' is missing"),
         ({"rule": 2}, "rule is not an object"),
         ({"rows": {"a": 1}}, "rows is not a list"),

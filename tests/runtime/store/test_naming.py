@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.runtime.made_winners import winner
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.evidence import Kernels
-from tilewright.runtime.store.winners import Winner
+from tilewright.runtime.store.winners import Winner, Winners
 
 
 def of(module: str, kernel: str = "scale", qualname: str = "scale", file: str = "", **changes: Any) -> Winner:
@@ -21,6 +22,15 @@ def of(module: str, kernel: str = "scale", qualname: str = "scale", file: str = 
 
 def imported(kernel: str = "scale", module: str = "") -> Winner:
     return winner(f"imported {module}", kernel=kernel, origin="import", machine={"module": module})
+
+
+def named(winners: Sequence[Winner]) -> Kernels:
+    """The names as the store has them, in the order of ``winners``."""
+    store = Winners(strict=True)
+    store.put_all(winners)
+    places = {place[0]: place for place in store.places()}
+    assert [kernel for _, kernel, _ in store.places()] == [one.kernel for one in store.each()]
+    return Kernels(places[one.key] for one in winners)
 
 
 def test_where_a_kernel_stands() -> None:
@@ -48,21 +58,22 @@ def test_where_a_kernel_stands() -> None:
     ],
 )
 def test_what_they_are_called(winners: tuple[Winner, ...], called: list[str]) -> None:
-    kernels = Kernels(winners)
+    kernels = named(winners)
     assert list(kernels) == called == list(dict.fromkeys(map(kernels.called, winners)))
     for name in called:
-        found = kernels.of(name)
+        found = list(kernels.of(name, winners))
         assert found and {kernels.called(one) for one in found} == {name}
-    assert kernels.of(None) == winners
+    assert tuple(kernels.of(None, winners)) == winners and len(kernels) == len(winners)
 
 
 def test_what_may_be_given() -> None:
     first, second, third = of("x.lib_a"), of("x.lib_b"), of("x.lib_b", kernel="other", qualname="other")
-    kernels = Kernels([first, second, third])
+    every = (first, second, third)
+    kernels = named(every)
     for name in ("lib_a.scale", "x.lib_a.scale"):
-        assert kernels.of(name) == (first,)
-    assert kernels.of("x.lib_b.other") == kernels.of("other") == (third,)
+        assert list(kernels.of(name, every)) == [first]
+    assert list(kernels.of("x.lib_b.other", every)) == list(kernels.of("other", every)) == [third]
     with pytest.raises(RequestError, match="^'scale' is the name of 2 kernels; give one of: lib_a.scale, lib_b.scale$"):
-        kernels.of("scale")
+        kernels.of("scale", every)
     with pytest.raises(UnknownChoice, match="unknown kernel 'cale'; known: lib_a.scale, lib_b.scale, other"):
-        kernels.of("cale")
+        kernels.of("cale", every)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import traceback
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from tilewright.runtime.modes import Mode
 from tilewright.runtime.wrapper import tensor_guards
-from tilewright.runtime.wrapper.known import MOST_CHECKS, MOST_KEYS, KnownCalls
+from tilewright.runtime.wrapper.known import MOST_CHECKS, MOST_KEYS, QUIET, KnownCalls
 from tilewright.runtime.wrapper.missed_call import in_place
 from tilewright.runtime.wrapper.signature import KeyKind, Layout, Pattern, hot_function, key_function, kind_of
 
@@ -300,17 +302,72 @@ def test_a_switch_is_seen_by_the_next_call() -> None:
 
 
 @pytest.mark.usefixtures("guessing")
-def test_the_oldest_key_is_forgotten() -> None:
+def test_the_key_that_was_not_used_longest_is_forgotten() -> None:
+    """A key is used again by a look-up of a key that has become older. A hit of a recent key changes nothing."""
     launched: list[Any] = []
     hot, places, missed = made(lambda *given: launched.append(given[2]))
-    x = torch.zeros(8)
-    places["now"].keep(key_of(x), None, ((1,), "kernel", 16))
-    for _ in range(2):
+    known, used, unused = places["now"], torch.zeros(8), torch.zeros(9)
+    for x in (used, unused):
+        known.keep(key_of(x), None, ((1,), "kernel", 16))
         hot("s", x, 1.0)
-    for number in range(MOST_KEYS):
-        places["now"].keep(("other", number), None, ((1,), "other", 16))
+    for number in range(2 * MOST_KEYS):
+        known.keep(("other", number), None, ((1,), "other", 16))
+        if number % (MOST_KEYS // 4) == 0:
+            hot("s", used, 1.0)
+    assert not missed and len(known.calls) + len(known.calls.older) <= MOST_KEYS
+    assert known.get(key_of(used)) and known.get(("other", 2 * MOST_KEYS - 1))
+    assert known.get(key_of(unused)) is None is known.get(("other", 0))
+    hot("s", unused, 1.0)
+    assert len(missed) == 1, "nor is it launched by a guess"
+
+
+def test_calls_in_no_order_are_not_guessed() -> None:
+    """A wrong guess costs a check and a call: after a few, the look-up is direct. Calls in turns are guessed again."""
+    launched: list[Any] = []
+    hot, places, missed = made(lambda *given: launched.append(given[2]))
+    calls = [torch.zeros(1 + number) for number in range(50)]
+    for place, x in enumerate(calls):
+        places["now"].keep(key_of(x), None, ((1,), place, 16))
+    order = random.Random(1).choices(range(len(calls)), k=4000)
+    frames = [frames_of(hot, "s", calls[place], 1.0) for place in order]
+    assert launched == order and not missed
+    guessed = [called for called in frames[1000:] if "looked_up" in called]
+    assert len(guessed) < 0.05 * 3000, "8 of 264, and those with a right guess between"
+    assert all(called == ["op", "<lambda>"] for called in frames[1000:] if "looked_up" not in called)
+    for _ in range(QUIET + 4):
+        hot("s", calls[0], 1.0)
+    places["now"].calls = Untouched()
+    hot("s", calls[0], 1.0)
+
+
+def frames_of(function: Any, *given: Any) -> list[str]:
+    """The names of the Python functions that a call runs."""
+    names: list[str] = []
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        function(*given)
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def test_an_entry_that_is_replaced_while_it_is_learnt_is_not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no lock on a hit: another thread may keep the winner between the look-up and what is learnt of it."""
+    launched: list[Any] = []
+    hot, places, _ = made(lambda *given: launched.append(given[2]))
+    x, like = torch.zeros(8), tensor_guards.like
+
+    def keep_meanwhile(tensors: Any) -> Any:
+        places["now"].keep(key_of(x), None, ((1,), "winner", 16))
+        return like(tensors)
+
+    places["now"].keep(key_of(x), None, ((1,), "shipped", 16))
+    monkeypatch.setattr(tensor_guards, "like", keep_meanwhile)
     hot("s", x, 1.0)
-    assert len(places["now"].calls) == MOST_KEYS and len(missed) == 1 and len(launched) == 2
+    monkeypatch.setattr(tensor_guards, "like", like)
+    for _ in range(3):
+        hot("s", x, 1.0)
+    assert launched[1:] == ["winner"] * 3
 
 
 def test_a_grad_mode_is_no_part_of_the_key() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,18 +18,22 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import cuda.tile as ct
 import pytest
 from tests.processes import until
+from tests.runtime import kit_wrapper
 from tests.runtime.kit_wrapper import World, scale
 
+import tilewright
 from tilewright import Space
-from tilewright.errors import RequestError, StorageError
+from tilewright.errors import NoGpu, RequestError, StorageError
+from tilewright.runtime import modes
 from tilewright.runtime.environment import TuningWarning
 from tilewright.runtime.store.warn_once import TunedStoreWarning
 from tilewright.runtime.store.winners import Winners
+from tilewright.runtime.wrapper import wrapper
 from tilewright.runtime.wrapper.buckets import powers_of_two
 
 torch = pytest.importorskip("torch")
@@ -69,6 +74,28 @@ def test_the_first_call_tunes_and_the_others_launch(world: World) -> None:
     assert kernel is second[1] is third[1], "A-47: hints are replaced once"
     choice = op.tuned.chosen(x, y, 1.0)
     assert choice.origin == "tuned" and dict(choice.config) == {"TILE": 4, "occupancy": 2}
+
+
+@pytest.mark.parametrize("others", [(3.0,), (None, 3.0)], ids=["a float", "None, then floats"])
+def test_a_first_call_of_another_kind_does_not_slow_the_others(world: World, others: Any) -> None:
+    """A hit runs the user's function, the function of its kinds and the launch; it takes no lock."""
+    op = world.tuned()
+    x, y = arrays()
+    for factor in (2, *others, 3.0, 2, 3.0):
+        op(STREAM, x, y, factor)
+    searches, run = len(world.searches), list[str]()
+
+    def note(frame: Any, event: str, called: Any) -> None:
+        run.append(frame.f_code.co_name if event == "call" else called.__name__ if event == "c_call" else "")
+
+    sys.setprofile(note)
+    for factor in (3.0, 2, 3.0):
+        op(STREAM, x, y, factor)
+    sys.setprofile(None)
+    assert len(world.searches) == searches == 1 + len(others)
+    assert run.count("scale") == 6 and run.count("launch") == 3, "dispatch, hot function and launch"
+    assert not {"_otherwise", "_kinds", "__enter__", "acquire"} & set(run)
+    assert [arguments[2] for _, _, arguments in world.launches[-3:]] == [3.0, 2, 3.0]
 
 
 def test_arguments_may_be_named(world: World) -> None:
@@ -420,6 +447,21 @@ def test_a_store_that_is_broken_does_not_break_the_call(world: World) -> None:
     assert world.tiles == [4]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("mode", ["now", "off", "stored"])
+def test_without_a_gpu_each_call_says_so_and_nothing_else_does(mode: str) -> None:
+    """Not an OSError of cuda-tile about a library, and no warning before it."""
+    op = tilewright.tuned(scale, **kit_wrapper.DECLARED, mode=mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with pytest.raises(
+                NoGpu, match="scale cannot be launched: there is no GPU that CUDA can use; fix: "
+            ) as said:
+                op(0, *arrays(), 2.0)
+    assert "\n" not in str(said.value)
+
+
 def test_undeclared_outputs_are_said_once(world: World) -> None:
     """Part 7 check 7: what is written is read from the Tile IR."""
     op = world.tuned(outputs=())
@@ -520,6 +562,144 @@ def test_mistakes_of_the_author_are_one_line(world: World, changes: dict[str, An
     with pytest.raises(RequestError, match=said.replace("|", r"\|")) as raised:
         world.tuned(**changes)
     assert "\n" not in str(raised.value)
+
+
+# What the hot path cannot show ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda n: (torch.ones(8, 16), torch.ones(8, 16), n),
+            r"16 values of 'factor'.*buckets={'factor': tile.*unkeyed",
+        ),
+        (
+            lambda n: (torch.ones(8 + n, 16), torch.ones(8 + n, 16), 1.0),
+            "16 values of 'x' and 'y'.*buckets={'x': tilewr",
+        ),
+        (lambda n: (torch.ones(8, 16), torch.ones(8, 16), f"mode {n}"), r"of 'factor'.*fix: unkeyed=\['factor'\] if"),
+    ],
+    ids=["integers", "lengths", "strings"],
+)
+def test_an_argument_that_causes_ever_new_searches_is_named_once(world: World, call: Any, said: str) -> None:
+    op = world.tuned()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for n in range(40):
+            op(STREAM, *call(n))
+    (only,) = warned
+    assert len(world.searches) == 40 and re.search(said, str(only.message))
+
+
+def test_a_type_checker_knows_the_tuned_function(world: World) -> None:
+    """`op.tuned.chosen(…)` passes mypy; a plain function has no such attribute."""
+    made = get_type_hints(wrapper.tuned, {"Any": Any, **vars(wrapper)})["return"]
+    assert made is wrapper.TunedFunction and get_type_hints(made)["tuned"] is wrapper.Tuned is type(world.tuned().tuned)
+
+
+def test_few_values_are_no_warning(world: World) -> None:
+    op = world.tuned()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(40):
+            op(STREAM, *arrays(1 + n % 7, 16 * (1 + n % 5)), 1.0)
+    assert len(world.searches) == 35
+
+
+@pytest.fixture
+def own_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "scopes", modes._Scopes())
+
+
+@pytest.mark.usefixtures("own_scopes")
+@pytest.mark.parametrize("variable", ["", "now"])
+@pytest.mark.parametrize("first", ["before", "after"])
+def test_a_server_searches_only_in_its_scope(
+    world: World, first: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside, the shipped configuration is launched, and the winner as soon as there is one; from any thread."""
+    if variable:
+        monkeypatch.setenv("TILEWRIGHT_TUNING", variable)
+    if first == "before":
+        tilewright.search_only_in_scope()
+    op = world.tuned()
+    x, y = arrays()
+    if first == "after":
+        op(STREAM, *arrays(4), 2.0)
+        tilewright.search_only_in_scope()
+    before = len(world.searches)
+    with pytest.warns(TuningWarning, match=r"searches run only in their scope.*with tilewright.tuning\(\):"):
+        op(STREAM, x, y, 2.0)
+    op(STREAM, x, y, 2.0)
+    assert (
+        len(world.searches) == before and world.tiles[-2:] == [2, 2] and op.tuned.chosen(x, y, 2.0).origin == "shipped"
+    )
+    with tilewright.tuning():
+        other = threading.Thread(target=op, args=(STREAM, *arrays(12), 2.0))
+        other.start()
+        other.join()
+        assert len(world.searches) == before, "another thread is outside"
+        op(STREAM, x, y, 2.0)
+    op(STREAM, x, y, 2.0)
+    assert len(world.searches) == before + 1 and world.tiles[-2:] == [4, 4]
+    op(STREAM, *arrays(16), 2.0)
+    assert len(world.searches) == before + 1 and world.tiles[-1] == 2
+
+
+def test_without_outputs_a_call_in_place_has_a_key_of_its_own(world: World) -> None:
+    """Each array may be written, so all that start at one address are in the key, and nothing need be said."""
+    op = world.tuned(outputs=None)
+    x, y = arrays()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for given in ((x, y), (x, x), (y, x), (y, y)):
+            op(STREAM, *given, 2.0)
+    assert len(world.searches) == 2
+    other = World()
+    other.tuned()(STREAM, x, y, 2.0)
+    assert not other.searches, "the key is the one with outputs=('y',), if nothing is in place"
+
+
+def test_torch_compile_leaves_a_tuned_function_alone(world: World) -> None:
+    """The graph breaks at the call, and none of the frames of a search is compiled (3,400 were)."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    op = world.tuned()
+
+    def step(x: Any) -> Any:
+        y = torch.empty_like(x)
+        op(STREAM, x, y, 2.0)
+        return y + 1
+
+    counters.clear()
+    compiled = torch.compile(step, backend="eager")
+    for rows in (8, 8, 4, 4):
+        compiled(torch.ones(rows, 16))
+    assert len(world.launches) == 4 and len(world.searches) == 2
+    assert counters["frames"]["total"] < 40
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="a tuned kernel launches outside the graph; call it in a torch.library.custom"):
+        torch.compile(step, backend="eager", fullgraph=True)(torch.ones(8, 16))
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first", "after a real call"])
+@pytest.mark.parametrize("kind", ["FakeTensor", "device 'meta'"])
+def test_a_tensor_without_memory_is_refused_by_name(world: World, kind: str, known: bool) -> None:
+    from torch._subclasses import FakeTensorMode
+
+    op = world.tuned()
+    if known:
+        for rows in range(2, 9):
+            op(STREAM, *arrays(rows), 2.0)
+    made = len(world.launches)
+    with FakeTensorMode() if kind == "FakeTensor" else torch.device("meta"):
+        x, y = torch.empty(8, 16), torch.empty(8, 16)
+        for _ in range(2):
+            with pytest.raises(RequestError, match=f"scale: 'x' is a .*{kind}.*torch.library.custom_op"):
+                op(STREAM, x, y, 2.0)
+    assert len(world.launches) == made
 
 
 # Buckets ------------------------------------------------------------------------------------------------

@@ -82,6 +82,38 @@ def _made_after(file: SourceFile, search: cutile.SearchSite, kernel: str) -> Ite
             yield made
 
 
+class HintsNotLaunched(Rule):
+    """The search varies hints, and the kernel is then launched without them.
+
+    The winner was timed with its hints. The launch of the kernel itself uses those of its decorator, so other machine
+    code runs than was chosen (rms_norm on sm_90: 255 registers by default, 64 at occupancy 4).
+    Fix: launch `kernel.replace_hints(…)` with the winner's hints, made once and stored with the configuration.
+    Sources: cuda-tile 1.7: cuda.tile.tune.
+    """
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for search in cutile.searches(file):
+            timed, owner = cutile.given_hints(file, search.hints_fn), file.owner(search.call)
+            if not timed or owner is None or search.kernel is None or any(_makes(file, owner)):
+                continue
+            for launch in cutile.launches(file):
+                same = launch.kernel is not None and ast.unparse(launch.kernel) == ast.unparse(search.kernel)
+                after = launch.call.lineno > search.call.lineno and file.owner(launch.call) is owner
+                if same and after and _arms(file, launch.call) <= _arms(file, search.call):
+                    message = f"this launches {ast.unparse(search.kernel)} without {' and '.join(sorted(timed))}"
+                    yield self.at(file, launch.call, f"{message}, which the search in line {search.call.lineno} varies")
+
+
+def _makes(file: SourceFile, owner: Named) -> Iterator[ast.AST]:
+    """Yields what may give the launched kernel its hints: kernel objects that are made in a function or that it calls,
+    and assignments to names of kernels."""
+    yield from (made.call for made in cutile.hinted(file) if file.owner(made.call) is owner)
+    for call in file.every(ast.Call, owner):
+        called = file.function(call.func)
+        if called is not None and any(made.call in set(ast.walk(called)) for made in cutile.hinted(file)):
+            yield call
+
+
 def _hints(file: SourceFile, made: cutile.HintedKernel) -> set[str]:
     if made.hints is not None:
         return {name for name, value in made.hints.items() if ast.unparse(value) != "None"}
@@ -298,5 +330,6 @@ RULES = (
     DecoratorHints("TW106", "warning"),
     HintsDropped("TW107", "note"),
     HintsOnHotPath("TW203"),
+    HintsNotLaunched("TW111", "warning"),
     NoOpHint("TW501", "warning"),
 )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.lint.caches import CacheWrite, CoveredByKey, bound_inside, key_parts, strides_vary, tuning_caches
-from tilewright.lint.guards import on_a_miss, on_every_call
+from tilewright.lint.guards import is_memoised, on_a_miss, on_every_call
 from tilewright.lint.rule import Level, LintFinding, Rule
-from tilewright.lint.tile_code import annotation
+from tilewright.lint.tile_code import accesses, annotation
 from tilewright.source.cutile import kernels_of, searches
-from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, parameters, remembered, returned
+from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, elements, names, parameters, remembered, returned
 
 WORDS = r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)"
-SWITCHES, VARIABLES = re.compile(WORDS, re.I), re.compile(r"TUNE|TUNING")
+SWITCHES = re.compile(WORDS, re.I)
+VARIABLES = re.compile(r"^(?!.*(LOG|LEVEL|VERBOSE|DEBUG|PRINT|TIMEOUT|CACHE|DIR|PATH)).*(TUNE|TUNING)")
+"""Names of environment variables that may turn tuning off. A log level, a folder or a timeout does not."""
 READERS = {"os.environ.get", "os.getenv", "os.environ"}
 UNREAD_VARIABLES = {
     "DISABLE_AUTOTUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
@@ -30,11 +33,15 @@ SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
 ASK_DEVICE = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
 
 
+OTHER_REASONS = re.compile("null byte|too many|encoding")
+"""Errors of Python's parser that are no question of its version, although libcst may parse such files."""
+
+
 class CannotBeRead(Rule):
     """The file is not valid Python, or its expressions are nested too deep.
 
-    No rule can look at such a file.
-    Fix: correct the line, or leave the file out of the paths.
+    No rule can look at such a file. If only a newer Python can read the file, the finding is a note.
+    Fix: correct the line, run lint with the Python that the file is for, or leave the file out of the paths.
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
@@ -46,7 +53,16 @@ class CannotBeRead(Rule):
             why, line, column = error.msg or "not valid Python", error.lineno or 1, error.offset or 1
         elif isinstance(error, RecursionError):
             why = TOO_DEEP
+        if isinstance(error, SyntaxError) and not OTHER_REASONS.search(why) and _is_newer_syntax(path):
+            version = ".".join(map(str, sys.version_info[:2]))
+            return LintFinding(self, "note", path, line, column, f"not read: its syntax is newer than Python {version}")
         return LintFinding(self, self.level, path, line, column, f"cannot be read: {why}")
+
+
+def _is_newer_syntax(path: Path) -> bool:
+    from tilewright.source.syntax import is_newer_syntax  # libcst takes long to import
+
+    return is_newer_syntax(path)
 
 
 class CacheKey(Rule):
@@ -64,6 +80,7 @@ class CacheKey(Rule):
         for cache in tuning_caches(file):
             missing: list[str] = []
             rounded: list[str] = []
+            dtypes: list[str] = []
             layout = ["strides"] if any(strides_vary(file, write.search) for write in cache.writes) else []
             layout += ["alignment"]
             for write in cache.writes:
@@ -73,6 +90,7 @@ class CacheKey(Rule):
                 covered = CoveredByKey(file, parts)
                 missing += _missing(file, write, covered)
                 rounded += _rounded(file, parts)
+                dtypes += _dtypes_of_others(file, write, covered)
                 in_key = {"strides"} if covered.mentions("stride", "layout") else set()
                 in_key |= {"alignment"} if covered.mentions("align", "data_ptr") else set()
                 layout = [part for part in layout if part not in in_key]
@@ -82,6 +100,8 @@ class CacheKey(Rule):
                 problems = [f"leaves out {', '.join(left_out)}"] if left_out else []
                 if rounded:
                     problems.append(f"rounds {', '.join(dict.fromkeys(rounded))} to a power of two")
+                if dtypes:
+                    problems.append(f"has a dtype, but not that of {', '.join(dict.fromkeys(dtypes))}")
                 if problems:
                     level: Level = "warning" if values or rounded else "note"
                     key, place = cache.writes[0].key, cache.writes[0].place
@@ -109,6 +129,22 @@ def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list
     return missing
 
 
+def _dtypes_of_others(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list[str]:
+    """Returns the arrays that the kernel reads, whose dtype the key leaves out although it has that of another. Only
+    those that the caller gives, because others may be made like one of them."""
+    keyed = {text.removesuffix(".dtype") for text in covered.attributes if text.endswith(".dtype")}
+    owner, kernels = file.owner(write.place), kernels_of(file, write.search.kernel)
+    if not keyed or owner is None or file.owner(write.search.call) is not owner or len(kernels) != 1:
+        return []
+    own, others = {parameter.arg for parameter in parameters(owner)}, list[str]()
+    for value in returned(file.function(write.search.args_fn)):
+        for passed, parameter in zip(elements(file.value(value)), parameters(kernels[0].node), strict=False):
+            is_array = isinstance(passed, ast.Name) and not annotation(file, parameter)
+            if is_array and parameter.arg in accesses(file, kernels[0].node).read:
+                others += [name for name in names(passed) if name in own]
+    return [name for name in others if name not in keyed and name not in covered.names] if keyed & {*others} else []
+
+
 def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
     """Returns the expressions in a key's ``parts`` that are rounded to a power of two."""
     rounded = []
@@ -117,6 +153,34 @@ def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
         if ("pow" in name and "2" in name) or name == "bit_length":
             rounded += [ast.unparse(given) for given in call.args]
     return rounded
+
+
+class KeyTooExact(Rule):
+    """The key of a tuning cache has a value that differs from call to call.
+
+    Each new value then starts a search. Neither an address nor a factor such as eps changes which configuration is the
+    fastest; of an address, only its remainder modulo 16 counts.
+    Fix: leave floats out of the key, and put `x.data_ptr() % 16` in the place of the address.
+    Sources: cuda-tile 1.7: cuda.tile.tune.
+    """
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for cache in tuning_caches(file):
+            for write in cache.writes:
+                for part in key_parts(file, write.key) or ():
+                    if what := _varying(file, part):
+                        yield self.at(file, part, f"the key of {cache.name} has {what}: each new value is searched")
+
+
+def _varying(file: SourceFile, part: ast.AST) -> str:
+    """Returns an address or a float in a part of a key, in words; "" if there is none."""
+    if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "data_ptr":
+        return f"the address {ast.unparse(part)}"
+    if not isinstance(part, ast.Name):
+        return ""
+    given = (binding.place for binding in file.bindings(part.id, part) if binding.kind == "parameter")
+    is_float = any(isinstance(each, ast.arg) and ast.unparse(each.annotation or each) == "float" for each in given)
+    return f"the float {part.id}" if is_float else ""
 
 
 class ProcessOnlyCache(Rule):
@@ -131,8 +195,21 @@ class ProcessOnlyCache(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         caches = tuning_caches(file)
         if caches:
-            names, verb = ", ".join(cache.name for cache in caches), "lives" if len(caches) == 1 else "live"
-            yield self.at(file, caches[0].made, f"{names} {verb} in this process only, and can grow without limit")
+            said, verb = ", ".join(cache.name for cache in caches), "lives" if len(caches) == 1 else "live"
+            grows = "" if all(_is_bounded(file, cache.name) for cache in caches) else ", and can grow without limit"
+            yield self.at(file, caches[0].made, f"{said} {verb} in this process only{grows}")
+        else:
+            owners = (file.owner(search.call) for search in searches(file))
+            for owner in (owner for owner in dict.fromkeys(owners) if owner is not None and is_memoised(file, owner)):
+                yield self.at(file, owner, f"the results of {owner.name} are memoised in this process only")
+                return
+
+
+def _is_bounded(file: SourceFile, cache: str) -> bool:
+    """Returns whether the file removes entries from a cache: an LRU with ``popitem``, or ``del cache[key]``."""
+    removing = [node.value for node in file.every(ast.Attribute) if node.attr in ("popitem", "pop")]
+    removing += [node.value for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Del)]
+    return any(ast.unparse(mapping) == cache for mapping in removing)
 
 
 class SearchOnHotPath(Rule):
@@ -257,10 +334,17 @@ class CurrentDevice(Rule):
         seen: set[ast.AST | None] = set()
         for call in file.every(ast.Call):
             name, owner = file.dotted(call.func), file.owner(call)
+            if owner is None and _in_main(file, call):
+                continue  # a script
             if name in ASK_DEVICE and _asks_current_device(file, call) and owner not in seen:
                 seen.add(owner)  # one finding for each function is enough
                 where = f"in {owner.name}" if owner is not None else "when the file is imported"
                 yield self.at(file, call, f"{name.rpartition('.')[2]} queries the current device, {where}")
+
+
+def _in_main(file: SourceFile, node: ast.AST) -> bool:
+    arms = (parent for parent, _ in file.above(node) if isinstance(parent, ast.If))
+    return any("__name__" in ast.unparse(arm.test) for arm in arms)
 
 
 def _asks_current_device(file: SourceFile, call: ast.Call) -> bool:
@@ -280,4 +364,5 @@ RULES = (
     NoSwitch("TW206", "note"),
     DeadSwitch("TW207", "warning"),
     CurrentDevice("TW208", "note"),
+    KeyTooExact("TW209", "warning"),
 )

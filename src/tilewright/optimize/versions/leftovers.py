@@ -1,17 +1,19 @@
 """What runs left in Tilewright's folder and in the user's repository, and its removal.
 
 A run that was killed leaves its worktree and its lock; if it was killed before its row was in the ledger, also a branch
-and refs that nothing needs. `prune_killed` removes these. All else is evidence or a result, and is removed only by
-choice (`tilewright clean`). A run that is in progress holds its lock, and nothing of it is touched.
+and refs that nothing needs. `prune_killed` removes these at the start of each `tune`, `optimize` and `agent`. All else
+is evidence or a result, and is removed only by choice (`tilewright clean`). A run that is in progress holds its lock,
+and nothing of it is touched.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +21,14 @@ from typing import Literal, TypeAlias
 
 from tilewright.errors import MachineError
 from tilewright.ledger.runs import LedgerFile
+from tilewright.optimize.versions.entries import unfinished_runs
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.locks import is_free
 from tilewright.optimize.versions.repositories import run_refs, word
 
 Kind: TypeAlias = Literal["killed", "refs", "branches", "written", "runs", "jobs", "repositories", "temporary"]
 KINDS: dict[Kind, str] = {
-    "killed": "what a killed run left: worktrees, locks, and branches and refs of a run without a row in the ledger",
+    "killed": "what killed runs left: worktrees, locks, temporary folders, and branches and refs of runs without a row",
     "refs": "refs below refs/tilewright/ of finished runs: their attempts and journals, which git log --all shows",
     "branches": "branches of finished runs of optimize, with a commit for each kept change",
     "written": "task files and captured launches that agent and new made",
@@ -55,12 +58,9 @@ class Leftover:
 
 def leftovers(folder: Path, home: Path) -> Iterator[Leftover]:
     """Yields everything that can be removed: in the repository of ``folder``, in ``home``, in the temporary folder."""
+    yield from _killed_runs(folder, home)
     git, known = _repository(folder), _known_runs(home)
     held, killed = _worktrees(home)
-    for run in sorted(killed):
-        yield from _killed(home, run, known)
-        if git is not None and run not in known:
-            yield from _refs_of(git, "killed", run)
     for run in _runs_with_refs(git) if git is not None else ():
         if git is not None and run not in held and (run in known or run not in killed):
             yield from _refs_of(git, "refs", run)
@@ -76,14 +76,23 @@ def leftovers(folder: Path, home: Path) -> Iterator[Leftover]:
 def prune_killed(folder: Path, home: Path) -> tuple[Leftover, ...]:
     """Removes what killed runs left in ``home`` and in the repository of ``folder``. A run that can be resumed keeps
     its branch and its refs. Returns what was removed. A problem is left for the next time."""
-    if not (home / "worktrees").is_dir():
-        return ()
     removed = []
     with suppress(MachineError, OSError):
-        for each in [each for each in leftovers(folder, home) if each.kind == "killed"]:
+        for each in [*_killed_runs(folder, home), *(each for each in _temporary() if each.kind == "killed")]:
             remove(each)
             removed.append(each)
     return tuple(removed)
+
+
+def _killed_runs(folder: Path, home: Path) -> tuple[Leftover, ...]:
+    _, killed = _worktrees(home)
+    if not killed:
+        return ()
+    git, known = _repository(folder), _known_runs(home)
+    found = [each for run in sorted(killed) for each in _killed(home, run)]
+    if git is not None:
+        found += [each for run in sorted(killed - known) for each in _refs_of(git, "killed", run)]
+    return tuple(found)
 
 
 def remove(leftover: Leftover) -> None:
@@ -110,7 +119,7 @@ def _worktrees(home: Path) -> tuple[set[str], set[str]]:
     return held, killed
 
 
-def _killed(home: Path, run: str, known: Collection[str]) -> Iterator[Leftover]:
+def _killed(home: Path, run: str) -> Iterator[Leftover]:
     folder = home / "worktrees" / run
     if folder.exists():
         repository = _repository_of_worktree(folder)
@@ -124,10 +133,18 @@ def _refs_of(git: Git, kind: Kind, run: str) -> Iterator[Leftover]:
     """Yields the refs of a run. Of a run without a row, also its branch, which still is at the untouched code."""
     refs = git("for-each-ref", "--format=%(refname)", f"{run_refs(run)}/").split()
     if kind == "killed":
-        refs = [ref for ref in refs if "/journal/" not in ref]
+        if _changed_files(git, run):
+            refs = [ref for ref in refs if "/journal/" not in ref]
         yield from _branches_of(git, kind, run)
     if refs:
         yield Leftover(kind, f"{len(refs)} refs of run {run}", repository=str(git.folder), refs=tuple(refs))
+
+
+def _changed_files(git: Git, run: str) -> bool:
+    """Returns whether the journal of a run is needed to restore files of the user."""
+    head = f"{run_refs(run)}/journal/head"
+    was, now = (git.line_or_none("rev-parse", "--verify", "--quiet", f"{head}:{name}") for name in ("was", "now"))
+    return was != now or run in unfinished_runs(git)
 
 
 def _branches_of(git: Git, kind: Kind, run: str) -> Iterator[Leftover]:
@@ -154,12 +171,25 @@ def _temporary() -> Iterator[Leftover]:
         with suppress(OSError):
             status = path.lstat()
             if path.is_dir() and status.st_uid == os.getuid() and time.time() - status.st_mtime > DAY:
-                yield Leftover("temporary", str(path), _bytes(path), str(path))
+                kind: Kind = "killed" if _owner_ended(path.name) else "temporary"
+                yield Leftover(kind, str(path), _bytes(path), str(path))
+
+
+def _owner_ended(name: str) -> bool:
+    """Returns whether the process that made this `workplace` has ended. False if the name has no process."""
+    found = re.fullmatch(r"tilewright-([0-9]+)-[0-9a-f]+", name)
+    if found is None:
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, PermissionError)
+    return False
 
 
 def _known_runs(home: Path) -> set[str]:
     with LedgerFile(home / "ledger.db") as ledger:
-        return {word(run.run) for run in ledger.runs()}
+        return set(map(word, ledger.names()))
 
 
 def _runs_with_refs(git: Git) -> list[str]:

@@ -1,14 +1,22 @@
-"""A lock file that one process holds. The system releases the lock when the process and its git commands have ended."""
+"""A lock file that one process holds. The system releases the lock when the process and its git commands have ended.
+
+A run of `optimize` or `agent` holds ``worktrees/RUN.lock`` in Tilewright's folder (`run_lock`). So `leftovers` knows
+which runs are in progress, and which were killed.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from tilewright.errors import MachineError
+from tilewright.ledger.file import make_private
+from tilewright.optimize.versions.repositories import word
 
 LOCK_SECONDS = 1.0
 """Seconds to wait for a lock. A git command that a killed run started may hold the lock until it ends."""
@@ -31,6 +39,30 @@ def locked(path: Path, holder: str, busy: str) -> IO[bytes]:
         if time.monotonic() > until:
             raise MachineError(busy.replace("{holder}", _holder(path)))
         time.sleep(0.02)
+
+
+def run_lock(home: Path, run: str) -> IO[bytes]:
+    """Takes the lock of a run. Raises MachineError if the run is in progress in another process."""
+    return locked(worktrees(home) / f"{word(run)}.lock", run, f"run {run} is in progress in another process")
+
+
+@contextmanager
+def in_progress(home: Path, run: str) -> Iterator[None]:
+    """Holds the lock of a run."""
+    lock = run_lock(home, run)
+    try:
+        yield
+    finally:
+        release(lock)
+
+
+def worktrees(home: Path) -> Path:
+    """Makes the folder of the worktrees. If the folder is in the user's checkout, git ignores it."""
+    make_private(home)
+    folder = home / "worktrees"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    return folder
 
 
 def is_free(path: Path) -> bool:

@@ -23,9 +23,9 @@ from typing import IO
 
 from tilewright.candidate.client import Forbidden
 from tilewright.errors import MachineError
-from tilewright.ledger.file import make_private, storage
+from tilewright.ledger.file import storage
 from tilewright.optimize.versions.git import Git, GitError
-from tilewright.optimize.versions.locks import locked, release
+from tilewright.optimize.versions.locks import release, run_lock
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of, run_refs, word
 from tilewright.optimize.versions.version import read_source
 from tilewright.task.loading import editable_files
@@ -73,8 +73,8 @@ class Workspace:
         texts = {path: read_source(path) for path in files}
         with storage(home):
             home = home.absolute()
-            folder = _worktrees(home) / word(run)
-            lock = locked(folder.with_suffix(".lock"), run, f"run {run} is in progress in another process")
+            lock = run_lock(home, run)
+            folder = home / "worktrees" / word(run)
             try:
                 place = place_of(tuple(texts), kernel, home)
                 branch = _branch_of(place.git, run)
@@ -301,12 +301,3 @@ def _refuse(others: list[str]) -> None:
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise PathGate(f"changed outside the task's editable files: {', '.join(others[:3])}{more}")
-
-
-def _worktrees(home: Path) -> Path:
-    """Makes the folder of the worktrees. If the folder is in the user's checkout, git ignores it."""
-    make_private(home)
-    folder = home / "worktrees"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".gitignore").write_text("*\n")
-    return folder

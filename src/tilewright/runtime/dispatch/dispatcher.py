@@ -29,6 +29,7 @@ from tilewright.runtime.dispatch.parts import parts_of
 from tilewright.runtime.environment import Environment, TuningWarning
 from tilewright.runtime.store.config_file import PREDICTED, load
 from tilewright.runtime.store.warn_once import warn_once
+from tilewright.space.space import Space
 from tilewright.task.loading import task_of
 from tilewright.task.task import Launch, Task
 from tilewright.worker.messages import Program, Table
@@ -99,32 +100,21 @@ class Dispatcher:
 
     def _choice(self, call: TaskCall) -> DispatchChoice:
         board = self._environment.hardware(call.device)
+        task = self.task.on(board.arch)
 
         def allowed(config: Mapping[str, Value]) -> bool:
-            return self._declared(config, board.sm, call.dims) is not None
+            return _declared(task.space, config, board.sm, call.dims) is not None
 
-        row = self.table.find(parts_of(self.task, call.dims, call.arrays, board), allowed=allowed)
+        row = self.table.find(parts_of(task, call.dims, call.arrays, board), allowed=allowed)
         if row is None:
             why = f"{self.table.name} has no row near this call on {board.name}"
-            return DispatchChoice(self.task.space.shipped, "shipped", why)
-        config = self._declared(row.config, board.sm, call.dims)
+            return DispatchChoice(task.space.shipped, "shipped", why)
+        config = _declared(task.space, row.config, board.sm, call.dims)
         assert config is not None, "`find` returns only what is allowed"
         why = f"the nearest row, at distance {row.distance:.2g}" if row.match == "nearest" else "its row has all parts"
         differs = f"; another {' and '.join(row.differs)}" if row.differs else ""
         predicted = f"; {PREDICTED}" if row.label.endswith(PREDICTED) else ""
         return DispatchChoice(config, row.match, f"{why}{differs}{predicted}")
-
-    def _declared(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> Configuration | None:
-        """Returns the configuration of a row in the order of the space's knobs; None if the space does not allow it."""
-        space = self.task.space
-        try:
-            knobs = space.knobs_of(config)
-            if config.keys() != {*knobs}:
-                return None
-            found = Configuration.of({name: config[name] for name in knobs})
-            return found if found in space.every_shipped or space.allows(found, arch, dims) is None else None
-        except TilewrightError:  # it names an implementation that the task no longer has
-            return None
 
     def _launch(self, call: TaskCall) -> tuple[ProgramLaunch, int]:
         """Returns the launch of a new call. One thread builds at a time."""
@@ -153,7 +143,8 @@ class Dispatcher:
         if (known := self._programs.get(key)) is not None:
             return known
         failed: dict[Configuration, TilewrightError] = {}
-        for config in dict.fromkeys((self._choice(call).config, *self.task.space.every_shipped)):
+        shipped = self.task.on(self._environment.hardware(call.device).arch).space.every_shipped
+        for config in dict.fromkeys((self._choice(call).config, *shipped)):
             built = self._built(call, config)
             if isinstance(built, Program):
                 for other, error in failed.items():
@@ -178,6 +169,23 @@ class Dispatcher:
             return kind(f"{built.stage}: {built.reason}")
         refused = _refused(*built, call)
         return RequestError(refused) if refused else built[0]
+
+
+def _declared(
+    space: Space, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]
+) -> Configuration | None:  # fmt: skip
+    """Returns the configuration of a row in the order of the space's knobs; None if the space does not allow it.
+    Its values have the types of the space's: 2.0 and True equal 2 and 1, but are other constants."""
+    try:
+        knobs = space.knobs_of(config)
+        if config.keys() != {*knobs}:
+            return None
+        found = Configuration.of({name: config[name] for name in knobs})
+        if any(repr(value) not in map(repr, space.known_values(name)) for name, value in found.items()):
+            return None
+        return found if found in space.every_shipped or space.allows(found, arch, dims) is None else None
+    except TilewrightError:  # it names an implementation that the task no longer has
+        return None
 
 
 def _refused(program: Program, launch: Launch, call: TaskCall) -> str | None:

@@ -90,15 +90,8 @@ class OperationRecorder:
             mode.__enter__()
         self._depth = _depth()
 
-    def rest(self, frame: FrameType | None) -> bool:
-        """Pauses from a handler of a signal that interrupted ``frame``. Returns whether it did.
-
-        It does not inside of a call that torch makes to the recorder, nor while the program uses modes of its own.
-        """
-        while frame is not None:
-            if frame.f_code.co_name in ("__torch_dispatch__", "__torch_function__"):
-                return False
-            frame = frame.f_back
+    def rest(self) -> bool:
+        """Pauses, unless the program uses modes of its own. Returns whether it does."""
         if _depth() != self._depth:
             return False
         self.pause()
@@ -347,6 +340,15 @@ def _names_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
     given = [*args[:1], kwargs.get("device"), kwargs.get("other")]
     return any(isinstance(each, (str, torch.device, torch.Tensor)) for each in given)
+
+
+def inside(frame: FrameType | None) -> bool:
+    """Returns whether a frame belongs to a call that torch makes to a recorder."""
+    while frame is not None:
+        if frame.f_code.co_name in ("__torch_dispatch__", "__torch_function__"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _depth() -> tuple[int, int]:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime import observing
-from tilewright.runtime.operations.recorder import MOST_OPERATIONS, OperationRecorder, RecordingPart
+from tilewright.runtime.operations.recorder import MOST_OPERATIONS, OperationRecorder, RecordingPart, inside
 from tilewright.runtime.process import leave, seed_torch, write_record
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ operations many times as slow."""
 AFTER, AFTER_S = 1.0, 15.0
 """The program is not waited for longer than so many times the time of the recorded steps, nor longer than so many
 seconds, to reach an evaluation."""
+EVALUATION_S = 5.0
+"""The program is ended after so many seconds of a recorded evaluation."""
 BEFORE_MODULES = 20_000
 """The most operations that are recorded before the program calls its first module. A program may make its data by
 hundreds of thousands of small operations, each of which is many times as slow while it is recorded."""
 REST_S = 0.002
-"""The time between two attempts to take the recorder off the program after so many operations: even an operation that
-it passes on unrecorded is several times as slow."""
+"""The time after which the recorder tries to leave a program that has made so many operations, and tries again: even an
+operation that it passes on unrecorded is several times as slow."""
 LIKE = 3
 """So many parts with the same operations are stored; of others only the number and the time of the operations."""
 
@@ -92,15 +94,14 @@ class RecordingObserver(observing.Observer):
 
     def _rest(self) -> None:
         """Takes the recorder off the program soon, until the program calls a module."""
-        if self.recorder.most == BEFORE_MODULES and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
-            signal.signal(signal.SIGALRM, self._try_to_rest)
-            signal.setitimer(signal.ITIMER_REAL, REST_S, REST_S)
 
-    def _try_to_rest(self, _: int, frame: FrameType | None) -> None:
-        if self.recorder.most != BEFORE_MODULES or self.recorder.rest(frame):
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            self._resting = self.recorder.most == BEFORE_MODULES
+        def rest() -> bool:
+            wanted = self.recorder.most == BEFORE_MODULES
+            self._resting = wanted and self.recorder.rest()
+            return self._resting or not wanted
+
+        if self.recorder.most == BEFORE_MODULES:
+            _in_between(REST_S, rest)
 
     def _call(self, module: Module) -> None:
         self.recorder.most = MOST_OPERATIONS
@@ -134,9 +135,10 @@ class RecordingObserver(observing.Observer):
         self._first = min(self._first, now)
         return self.steps >= RECORDED or (_alone() and self.steps >= FEWEST and now - self._first > LONG_S)
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
         self.finish("steps")
         leave()
+        return True
 
     def _watch_evaluations(self) -> None:
         """Records again from the first call of ``eval`` after the recorded steps, until the next step."""
@@ -149,6 +151,8 @@ class RecordingObserver(observing.Observer):
             if not mode and self._waiting and not self._evaluates:
                 self._evaluates = True
                 self.recorder.go_on()
+                if _alone():
+                    _in_between(EVALUATION_S, self._end)
             result: Module = train(module, mode)
             return result
 
@@ -206,6 +210,23 @@ class RecordingObserver(observing.Observer):
                 stack = self.recorder.places.key(frame)
                 host[stack] = host.get(stack, 0.0) + 1e6 * (now - before)
             before = now
+
+
+def _in_between(seconds: float, act: Callable[[], bool]) -> None:
+    """Calls ``act`` in the main thread after ``seconds``, outside of the recorder; again if it returns False.
+
+    Does nothing if the program uses SIGALRM itself.
+    """
+
+    def interrupted(_: int, frame: FrameType | None) -> None:
+        if inside(frame) or not act():
+            signal.setitimer(signal.ITIMER_REAL, REST_S)
+        else:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+        signal.signal(signal.SIGALRM, interrupted)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _alone() -> bool:

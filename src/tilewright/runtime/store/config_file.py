@@ -284,7 +284,7 @@ def _config_file(given: Json, name: str) -> ConfigFile:
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise _no_config_file(name, f"its format is not '{FORMAT}'")
     if given.get("version") != VERSION:
-        versions = f"version {given.get('version')} of the format, this Tilewright reads {VERSION}"
+        versions = f"version {given.get('version')!r} of the format, this Tilewright reads {VERSION}"
         raise RequestError(f"{name} has {versions}; fix: update Tilewright, or export it again")
     try:
         data: ConfigData = json.loads(json.dumps(given, allow_nan=False))  # so that it has only JSON types
@@ -295,7 +295,11 @@ def _config_file(given: Json, name: str) -> ConfigFile:
         _need(isinstance(rule, dict), "rule", "an object")
         factor, may_differ = rule["factor"], rule["may_differ"]
         _need(_is_number(factor) and factor >= 1, "factor of the rule", "a number from 1 on")
-        _need(isinstance(may_differ, list), "may_differ of the rule", "a list of names")
+        open_parts = MatchRule().may_differ  # any other part may change the results
+        _need(
+            isinstance(may_differ, list) and all(name in open_parts for name in may_differ),
+            "may_differ of the rule", f"a list of: {', '.join(open_parts)}",
+        )  # fmt: skip
         _need(isinstance(rows, list), "rows", "a list")
         _need(isinstance(common, dict), "common", "an object")
         for index, row in enumerate(rows):
@@ -333,7 +337,7 @@ def _validate_row(row: ConfigRow, which: str, common: dict[str, Json]) -> None:
     for array in arrays_of_parts({**common, **row["parts"]}):
         shape, strides = array["shape"], array["strides"]
         lists = isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)
-        whole = lists and all(type(extent) is int for extent in (*shape, *strides))
+        whole = lists and all(type(extent) is int and abs(extent) < 2**63 for extent in (*shape, *strides))
         _need(whole, "shape and strides of an array", "a whole number for each dimension")
 
 

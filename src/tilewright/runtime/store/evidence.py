@@ -10,18 +10,20 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Json, Value
 from tilewright.runtime.search.trials import FailedTrial, label
-from tilewright.runtime.store.winners import Winner
+from tilewright.runtime.store.winners import Place, Winner
 
 if TYPE_CHECKING:
     from tilewright.runtime.capture.described import DescribedLaunch
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
+    from tilewright.runtime.store.verifying import Verified
 
 
 def winner_of(
@@ -140,14 +142,19 @@ def _arrays(part: Json) -> Iterator[tuple[Json, list[Json]]]:
 def module(winner: Winner) -> str:
     """Returns the module of the kernel, and the function or class around the kernel; empty if not known."""
     launch = next(iter((winner.launches or {}).values()), None)
-    if not isinstance(launch, dict):
-        return str(winner.machine.get("module") or "")
-    name = str(launch.get("module", ""))
-    program = Path(str(launch.get("file", ""))).stem
+    names = [launch.get(name) for name in ("module", "file", "qualname")] if isinstance(launch, dict) else [None] * 3
+    return _module(*(None if name is None else str(name) for name in names), str(winner.machine.get("module") or ""))
+
+
+@lru_cache(maxsize=1024)
+def _module(name: str | None, file: str | None, qualname: str | None, of_imported: str) -> str:
+    if name is None and file is None and qualname is None:
+        return of_imported
+    program = Path(file or "").stem
     if name == "__main__" and program.isidentifier():
         name = program  # the module of every program is called __main__
-    inside = str(launch.get("qualname", "")).replace("<locals>.", "").split(".")[:-1]
-    return ".".join((name, *inside))
+    inside = (qualname or "").replace("<locals>.", "").split(".")[:-1]
+    return ".".join((name or "", *inside))
 
 
 def board(winner: Winner) -> str:
@@ -183,57 +190,74 @@ def _us(winner: Winner, index: int | None, imported: str) -> float | None:
 
 
 class Kernels:
-    """The kernels of a store, each with its winners."""
+    """The names of the kernels of a store.
 
-    def __init__(self, winners: Iterable[Winner]) -> None:
-        self.winners = tuple(winners)
+    places: key, kernel and place of each winner (`Winners.places`).
+    """
+
+    def __init__(self, places: Iterable[tuple[str, str, Place]]) -> None:
+        inside = {
+            key: (kernel, _module(*map(_text_or_none, place[:3]), str(place[3] or ""))) for key, kernel, place in places
+        }
         modules: dict[str, set[str]] = {}
-        for winner in self.winners:
-            modules.setdefault(winner.kernel, set()).add(module(winner))
-        self._by_key = {winner.key: _full_name(winner, modules[winner.kernel] - {""}) for winner in self.winners}
-        one_of_each = {self._by_key[winner.key]: winner for winner in self.winners}
+        for kernel, module in inside.values():
+            modules.setdefault(kernel, set()).add(module)
+        self._by_key = {key: _full_name(*each, modules[each[0]] - {""}) for key, each in inside.items()}
+        one_of_each = {self._by_key[key]: kernel for key, (kernel, _) in inside.items()}
         self._full_names = tuple(one_of_each)
-        self._called = {full: self._shortest(winner) for full, winner in one_of_each.items()}
+        self._called = {full: self._shortest(full, kernel) for full, kernel in one_of_each.items()}
 
     def __iter__(self) -> Iterator[str]:
         """Yields the short names of the kernels."""
         return iter(self._called.values())
 
-    def called(self, winner: Winner) -> str:
-        """Returns the short name of the winner's kernel."""
-        return self._called[self._by_key[winner.key]]
+    def __len__(self) -> int:
+        """Returns the number of winners."""
+        return len(self._by_key)
 
-    def of(self, name: str | None) -> tuple[Winner, ...]:
+    def called(self, winner: Winner | Verified) -> str:
+        """Returns the short name of the winner's kernel."""
+        return self._called.get(self._by_key.get(winner.key, ""), winner.kernel)
+
+    def of(self, name: str | None, winners: Iterable[Winner]) -> Iterator[Winner]:
         """Returns the winners of the kernel called ``name``; None means all kernels. Raises an error that lists the
         kernels if none or several have the name."""
         if name is None:
-            return self.winners
+            return iter(winners)
         fitting = self._fitting(name)
         if not fitting:
             raise UnknownChoice("kernel", name, self)
         if len(fitting) > 1:
             names = ", ".join(self._called[full] for full in fitting)
             raise RequestError(f"'{name}' is the name of {len(fitting)} kernels; give one of: {names}")
-        return tuple(winner for winner in self.winners if self._by_key[winner.key] == fitting[0])
+        return (winner for winner in winners if self._by_key.get(winner.key) == fitting[0])
 
     def _fitting(self, name: str) -> list[str]:
         return [name] if name in self._full_names else [n for n in self._full_names if n.endswith(f".{name}")]
 
-    def _shortest(self, winner: Winner) -> str:
-        full = self._by_key[winner.key]
-        before = full[: -len(winner.kernel)].split(".")
+    def _shortest(self, full: str, kernel: str) -> str:
+        before = full[: -len(kernel)].split(".")
         for index in reversed(range(len(before))):
-            ending = ".".join(before[index:]) + winner.kernel
+            ending = ".".join(before[index:]) + kernel
             if self._fitting(ending) == [full]:
                 return ending
         return full
 
 
-def _full_name(winner: Winner, modules: set[str]) -> str:
-    """Returns the module and name of the winner's kernel. ``modules``: the modules with a kernel of this name. An
+def _text_or_none(value: Value) -> str | None:
+    return None if value is None else str(value)
+
+
+@lru_cache(maxsize=1024)
+def _joined(module: str, kernel: str) -> str:
+    """Returns the full name, one object for all winners of a kernel."""
+    return f"{module}.{kernel}" if module else kernel
+
+
+def _full_name(kernel: str, inside: str, modules: set[str]) -> str:
+    """Returns the module and name of a winner's kernel. ``modules``: the modules with a kernel of this name. An
     imported winner may have no module. It then gets the only module in ``modules``, or ``unknown`` if there are
     several."""
-    inside = module(winner)
     if not inside and modules:
         inside = next(iter(modules)) if len(modules) == 1 else "unknown"
-    return f"{inside}.{winner.kernel}" if inside else winner.kernel
+    return _joined(inside, kernel)

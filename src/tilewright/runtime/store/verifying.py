@@ -12,14 +12,16 @@ interleaved rounds. Ratios of times are judged by their 99 % intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from tilewright.errors import RequestError, in_one_line
+from tilewright.hardware import gpu
 from tilewright.progress import Progress, silent
 from tilewright.race import stats
 from tilewright.race.protocol import Budget, CandidateCrashed, Rounds, interleaved
@@ -56,8 +58,10 @@ class Here:
 
 
 def this_machine() -> tuple[Here, Device | None]:
-    """Returns this machine and its GPU. The GPU is None if torch finds none."""
+    """Returns this machine and its GPU. The GPU is None if the driver or torch finds none."""
     with suppress(ImportError):
+        if gpu.detect() is None:  # importing torch takes a second
+            return Here(None, toolkit()), None
         import torch
 
         if torch.cuda.is_available():
@@ -83,24 +87,30 @@ class Against:
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdict on a stored winner. ``us``: the winner's present time in µs. ``tuned_with``: the winner's toolkit, if
-    this is not the present toolkit."""
+    """The verdict on a stored winner, with the facts about the winner that are shown. ``us``: its present time in µs.
+    ``us_when_tuned``: its stored time. ``tuned_with``: its toolkit, if this is not the present toolkit."""
 
-    winner: Winner
+    key: str
+    kernel: str
+    module: str
+    shapes: str
+    label: str
     verdict: Verdict
     reason: str
     against: tuple[Against, ...] = ()
     us: float | None = None
+    us_when_tuned: float | None = None
     tuned_with: str | None = None
 
+    @classmethod
+    def of(
+        cls, winner: Winner, verdict: Verdict, reason: str, against: tuple[Against, ...] = (), us: float | None = None
+    ) -> Verified:
+        return cls(winner.key, winner.kernel, evidence.module(winner), evidence.shapes(winner), winner.label, verdict,
+                   reason, against, us, evidence.winner_us(winner))  # fmt: skip
+
     def to_json(self) -> dict[str, Json]:
-        return {
-            "key": self.winner.key, "kernel": self.winner.kernel, "module": evidence.module(self.winner),
-            "shapes": evidence.shapes(self.winner),
-            "label": self.winner.label, "verdict": self.verdict, "reason": self.reason,
-            "against": [other.to_json() for other in self.against], "us": self.us,
-            "us_when_tuned": evidence.winner_us(self.winner), "tuned_with": self.tuned_with,
-        }  # fmt: skip
+        return {**vars(self), "against": [other.to_json() for other in self.against]}
 
 
 class _Cannot(Exception):
@@ -115,50 +125,91 @@ class _WrongWinner(Exception):
     """The winner has other outputs, or no longer runs."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What `verify` is going to do, found without executing anything.
+
+    entries: in order, the verdict on each winner that cannot be raced, and the key of each other winner.
+    files: what loading the others executes. The modules that these files import are executed, too.
+    """
+
+    entries: tuple[Verified | str, ...]
+    files: tuple[Path, ...]
+
+
+def planned(winners: Iterable[Winner], here: Here) -> Plan:
+    """Checks all winners, and keeps none of them: a large store takes little memory."""
+    files: dict[Path, None] = {}
+    entries: list[Verified | str] = []
+    for winner in winners:
+        try:
+            launches = _launches(winner, here)
+        except _Cannot as error:
+            entries.append(_with_toolkit(Verified.of(winner, "cannot", str(error)), winner, here))
+        else:
+            files.update(dict.fromkeys(Path(launch.file) for launch in launches.values()))
+            entries.append(winner.key)
+    return Plan(tuple(entries), tuple(files))
+
+
 def verify(
-    winners: Sequence[Winner],
+    winners: Iterable[Winner | Verified],
     here: Here,
     device: Device | None,
     *,
     seconds: float = SECONDS,
     seed: int = 0,
     memory: str = "cuda",
+    total: int | None = None,
     on_progress: Progress = silent,
 ) -> Iterator[Verified]:
     """Yields the verdict on each winner, in order. With ``device=None``, nothing is raced. ``seconds``: wall time of a
-    race. ``seed``: for the data and the order of rounds. ``memory``: torch's device for the arrays."""
+    race. ``seed``: for the data and the order of rounds. ``memory``: torch's device for the arrays. ``total``: the
+    number of winners, for the progress. A verdict of a `Plan` among the winners is yielded as it is."""
     lost = ""
     for done, winner in enumerate(winners):
-        on_progress("verify", done, len(winners), winner.kernel)
-        tuned_with = evidence.toolkit(winner)
+        if isinstance(winner, Verified):
+            yield winner
+            continue
+        on_progress("verify", done, total, winner.kernel)
         try:
             if lost:
                 raise _Cannot(f"an earlier entry broke the GPU's context: {lost}")
             launches = _launches(winner, here)
+            if problem := source_problem(winner):
+                raise _Cannot(problem)
             if device is None:
                 raise _Cannot("there is no GPU here to race it on, but its source is unchanged")
             with device.active():
                 verified = _WinnerRace(winner, launches, device, seconds, seed, memory).verdict()
         except (_WrongWinner, DeviceLost) as error:
             lost = str(error) if isinstance(error, DeviceLost) else ""
-            verified = Verified(winner, "wrong", str(error))
+            verified = Verified.of(winner, "wrong", str(error))
         except _Cannot as error:
-            verified = Verified(winner, "cannot", str(error))
+            verified = Verified.of(winner, "cannot", str(error))
         except RuntimeError as error:  # torch's, if memory is short for copies or for the flush of the L2
-            verified = Verified(winner, "cannot", in_one_line(error))
-        yield replace(verified, tuned_with=tuned_with if tuned_with not in ("", here.toolkit) else None)
+            verified = Verified.of(winner, "cannot", in_one_line(error))
+        yield _with_toolkit(verified, winner, here)
+
+
+def _with_toolkit(verified: Verified, winner: Winner, here: Here) -> Verified:
+    tuned_with = evidence.toolkit(winner)
+    return replace(verified, tuned_with=tuned_with) if tuned_with not in ("", here.toolkit) else verified
 
 
 def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
-    """Returns the stored launches. Raises `_Cannot` if they do not fit this machine or the present sources."""
+    """Returns the stored launches. Raises `_Cannot` if they do not fit this machine or the present sources. Executes
+    nothing."""
     board = evidence.board(winner)
-    if problem := source_problem(winner):
-        raise _Cannot(problem)
+    try:
+        launches = unchanged_launches(winner)
+    except (RequestError, ValueError) as error:
+        raise _Cannot(str(error) if isinstance(error, RequestError) else in_one_line(error)) from error
     if here.board is not None and board and board != here.board:
         raise _Cannot(f"it was tuned on another GPU: {board}, here {here.board}")
     if not winner.launches or "winner" not in winner.launches:
         raise _Cannot("no launch was stored with it" + (": it was imported" * (winner.origin == "import")))
-    return unchanged_launches(winner)
+    return launches
 
 
 def source_problem(winner: Winner) -> str:
@@ -203,7 +254,7 @@ class _WinnerRace:
             self._compare(winner, shipped)
         shots = [other.shot for other in (shipped, self._other("runner_up")) if other is not None]
         if not shots:
-            return Verified(self._winner, "holds", "it runs, and nothing else was stored to race it against")
+            return Verified.of(self._winner, "holds", "it runs, and nothing else was stored to race it against")
         own, *times = self._timed([winner.shot, *shots])
         against = tuple(
             Against(shot.trial.config, shot.trial.label, stats.ratio_interval(samples, own, CONFIDENCE))
@@ -291,11 +342,11 @@ def _judged(winner: Winner, against: tuple[Against, ...], us: float) -> Verified
     band = 1.0 + Policy().tie_band
     faster = [other for other in against if other.ratio.high * band < 1.0]
     if not faster:
-        return Verified(winner, "holds", "; ".join(map(str, against)), against, us)
+        return Verified.of(winner, "holds", "; ".join(map(str, against)), against, us)
     best = min(faster, key=lambda other: other.ratio.centre)
     low, high = 1.0 / best.ratio.high, 1.0 / best.ratio.low
     reason = (
         f"{best.name.replace('_', '-')} {best.label} is {1.0 / best.ratio.centre:.3f}× ({low:.3f} to {high:.3f}) "
         f"as fast now; fix: `tilewright tuned prune --key {winner.key[:12]}`, and run the program again"
     )
-    return Verified(winner, "drifted", reason, against, us)
+    return Verified.of(winner, "drifted", reason, against, us)

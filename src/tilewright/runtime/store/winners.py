@@ -64,6 +64,19 @@ TUNED = Schema(
     variable=VARIABLE,
     journal="DELETE",
 )
+CHUNK = 500
+"""Rows that are read at once."""
+_ORDER = "ORDER BY kernel, created, key"
+_PLACES = f"""
+    SELECT key, kernel, json_extract(launch, '$.module'), json_extract(launch, '$.file'),
+        json_extract(launch, '$.qualname'),
+        CASE typeof(machine) WHEN 'text' THEN
+            CASE WHEN json_valid(machine) THEN json_extract(machine, '$.module') END END
+    FROM (SELECT *, CASE typeof(launches) WHEN 'text' THEN CASE WHEN json_valid(launches) THEN
+        (SELECT CASE type WHEN 'object' THEN value END FROM json_each(launches) LIMIT 1) END END AS launch FROM winners)
+    {_ORDER}"""
+Place = tuple[Value, Value, Value, Value]
+"""Module, file and qualified name of the kernel in the first stored launch, and the module of an imported winner."""
 Replaces = Callable[["Winner", "Winner"], bool]
 """Returns whether a new winner (first argument) replaces an earlier winner of the same key (second argument)."""
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
@@ -161,26 +174,37 @@ class Winners:
         return self._asked(written, tuple((None, winner) for winner in winners), PUT_PATIENCE)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
-        """Returns every readable winner, by kernel, then by date. ``on_unreadable`` is called with each other entry. By
-        default, such an entry counts as a problem of the store."""
+        """Returns what `each` yields."""
+        return tuple(self.each(on_unreadable))
 
-        def listed(file: _File) -> list[dict[str, Value]]:
-            with file._reading() as connection:
-                query = "SELECT * FROM winners ORDER BY kernel, created, key"
-                return [dict(row) for row in ledger_file.fetch_all(connection, query)]
+    def each(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> Iterator[Winner]:
+        """Yields every readable winner, by kernel, then by date. ``on_unreadable`` is called with each other entry. By
+        default, such an entry counts as a problem of the store.
 
-        nothing: list[dict[str, Value]] = []
-        winners = []
-        for row in self._asked(listed, nothing):
-            try:
-                winners.append(_winner(row))
-            except Unusable as error:
-                entry = Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}")
-                if on_unreadable is None:
-                    self._report(StorageError(entry.problem))
-                else:
-                    on_unreadable(entry)
-        return tuple(winners)
+        Reads `CHUNK` rows at a time: a large store takes little memory, and is not locked for long.
+        """
+        nothing: list[sqlite3.Row] = []
+        keys = self._asked(lambda file: _rows(file, f"SELECT typeof(key), hex(key) FROM winners {_ORDER}"), nothing)
+        for start in range(0, len(keys), CHUNK):
+            chunk = keys[start : start + CHUNK]
+            marks = ", ".join("CAST(? AS TEXT)" if kind == "text" else "?" for kind, _ in chunk)
+            query = f"SELECT * FROM winners WHERE key IN ({marks}) {_ORDER}"
+            raw = [bytes.fromhex(key) for _, key in chunk]
+            for row in self._asked(lambda file: _rows(file, query, raw), nothing):  # noqa: B023  (called at once)
+                try:
+                    yield _winner(dict(row))
+                except Unusable as error:
+                    entry = Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}")
+                    if on_unreadable is None:
+                        self._report(StorageError(entry.problem))
+                    else:
+                        on_unreadable(entry)
+
+    def places(self) -> tuple[tuple[str, str, Place], ...]:
+        """Returns key, kernel and place of every entry, as `each` sorts them. Takes a tenth of the time of `each`."""
+        nothing: list[sqlite3.Row] = []
+        found = self._asked(lambda file: _rows(file, _PLACES), nothing)
+        return tuple((str(row["key"]), str(row["kernel"]), tuple(row)[2:]) for row in found)
 
     def remove(self, keys: Iterable[str]) -> int:
         """Removes the winners with these keys, or none if that fails. Returns how many there were."""
@@ -290,6 +314,11 @@ class _File(DatabaseFile):
 
     def _storage(self) -> AbstractContextManager[None]:
         return ledger_file.storage(self.path, self._schema.variable, self._patience)
+
+
+def _rows(file: _File, query: str, parameters: Sequence[bytes] = ()) -> list[sqlite3.Row]:
+    with file._reading() as connection:
+        return ledger_file.fetch_all(connection, query, parameters)
 
 
 def _stored(connection: sqlite3.Connection, key: str) -> Winner | None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.errors import in_one_line
+from tilewright.errors import NoGpu, in_one_line
 from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime import modes
 from tilewright.runtime.arrays import KernelObject
@@ -22,6 +22,7 @@ from tilewright.runtime.store.config_file import ConfigFile
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.wrapper.background import in_background
 from tilewright.runtime.wrapper.declared import Declared
+from tilewright.runtime.wrapper.endless import EndlessSearches
 from tilewright.runtime.wrapper.known import Choice
 from tilewright.runtime.wrapper.missed_call import MissedCall
 
@@ -39,13 +40,22 @@ class Chooser:
         self.declared, self.environment, self._config_file = declared, environment, config_file
         self._kernels: dict[tuple[tuple[str, Hashable], ...], KernelObject] = {}
         self._warned_missing = self._checked_outputs = False
+        self._searches = EndlessSearches()
 
     def launch(self, call: MissedCall) -> None:
-        """Launches the kernel on the call's own arrays."""
-        config = self._choice(call, modes.mode(self.declared.mode)).config
-        arguments = self.declared.kernel_arguments(call.call, config)
-        grid = self.declared.grid(call.call, config)
-        self.environment.launching()(call.stream, grid, self._kernel(config), arguments)
+        """Launches the kernel on the call's own arrays. Raises `NoGpu` if there is none."""
+        mode = modes.mode(self.declared.mode)
+        nowhere = Choice(self.declared.space.shipped, "shipped", "there is no GPU")
+        choice = self._choice(call, mode) if call.has_gpu else nowhere
+        arguments = self.declared.kernel_arguments(call.call, choice.config)
+        grid = self.declared.grid(call.call, choice.config)
+        try:
+            self.environment.launching()(call.stream, grid, self._kernel(choice.config), arguments)
+        except OSError as error:  # cuda-tile's, for the missing library of the driver
+            if call.has_gpu:
+                raise
+            fix = "fix: run it where there is an NVIDIA GPU with its driver (`tilewright doctor` shows what is missing)"
+            raise NoGpu(f"{self.declared.name} cannot be launched: there is no GPU that CUDA can use; {fix}") from error
 
     def _choice(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.OFF:
@@ -129,10 +139,12 @@ class Chooser:
 
             self._warned_missing = True
             arrays = ", ".join(f"{name} {shapes_of(part)}" for name, part in call.arrays.items())
+            why, fix = "TILEWRIGHT_TUNING=stored never searches", "run once with TILEWRIGHT_TUNING=now"
+            if modes.restricted():
+                why, fix = "searches run only in their scope", "run once inside `with tilewright.tuning():`"
             warn(
-                f"nothing is stored for {self.declared.name} on {call.board} with {arrays}: its "
-                "shipped configuration runs (TILEWRIGHT_TUNING=stored never searches); fix: run once with "
-                "TILEWRIGHT_TUNING=now, or `tilewright tuned import` a file that another machine exported"
+                f"nothing is stored for {self.declared.name} on {call.board} with {arrays}: its shipped configuration "
+                f"runs ({why}); fix: {fix}, or `tilewright tuned import` a file that another machine exported"
             )
         return self._keep(call, mode, choice or self._shipped(call, "nothing is stored"))
 
@@ -173,6 +185,8 @@ class Chooser:
         declared, trials = self.declared, self.trials(call, configs)
         self._warn_of_undeclared_outputs(call, trials[0])
         result = self.environment.search(trials, stream=call.stream, shipped=0, launch_mode=self.declared.launch)
+        if (endless := self._searches.after(declared.name, call.arguments)) is not None:
+            warn(endless)
         best, kernel = configs[result.best], trials[result.best]
         lost = len(configs) < len(call.configurations) and result.best == 0 and best != configs[1]
         if lost:  # the bucket's winner is slower on this shape: a search of all configurations follows
@@ -207,7 +221,7 @@ class Chooser:
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
         """Warns once about each array that the kernel writes but ``outputs`` does not name. If a name is missing, a
         call in place has the same key as a call on separate arrays."""
-        if self._checked_outputs or isinstance(shipped, Failed):
+        if self._checked_outputs or isinstance(shipped, Failed) or not self.declared.names_outputs:
             return
         self._checked_outputs = True
         from tilewright.runtime.search.building import written_by

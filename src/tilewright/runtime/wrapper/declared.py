@@ -64,7 +64,7 @@ class Declared:
         kernel: KernelObject,
         space: Space | Sequence[Mapping[str, Value]],
         grid: Callable[[Call, Configuration], tuple[int, ...]],
-        outputs: Sequence[str] = (),
+        outputs: Sequence[str] | None = None,
         arguments: CallFunction | Mapping[str, CallFunction] | None = None,
         parameters: Sequence[str] | None = None,
         dims: Callable[[Call], Mapping[str, Value]] | None = None,
@@ -92,7 +92,8 @@ class Declared:
         if parameters is None:
             parameters = [name for name in self.kernel_parameters if name not in {*self.space.constants, *self.derived}]
         self.parameters = tuple(parameters)
-        self.outputs = self._known("outputs", outputs)
+        self.names_outputs = outputs is not None
+        self.outputs = self.parameters if outputs is None else self._known("outputs", outputs)
         self.unkeyed = frozenset(self._known("unkeyed", unkeyed))
         self.buckets = _buckets(buckets or {})
         self._known("buckets", tuple(self.buckets))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from tilewright.errors import NoGpu
 from tilewright.records import Configuration, Json, Value
 from tilewright.runtime.arrays import CallValue, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
@@ -55,7 +56,7 @@ class MissedCall:
 
     def known(self, mode: Mode) -> Choice | None:
         """Returns the choice for calls with this key in a mode; None if there is none yet."""
-        known = self.known_calls[mode.value].calls.get(self.hot_key)
+        known = self.known_calls[mode.value].get(self.hot_key)
         return None if known is None else known.choice
 
     def keep(self, modes: Sequence[Mode], choice: Choice, entry: Entry) -> None:
@@ -66,6 +67,13 @@ class MissedCall:
     @cached_property
     def board(self) -> str:
         return self.environment.board(self.device)
+
+    @cached_property
+    def has_gpu(self) -> bool:
+        try:
+            return bool(self.board)
+        except NoGpu:
+            return False
 
     @property
     def arch(self) -> int:
@@ -112,6 +120,11 @@ class MissedCall:
         """The parts of the key that describe the other arguments."""
         others = (name for name in self.named if name not in self.arrays)
         return {name: flag_part(self.named[name], self._kinds[name] is KeyKind.VALUE) for name in others}
+
+    @property
+    def arguments(self) -> dict[str, Json]:
+        """The parts of the key that describe the arguments."""
+        return {**self.arrays, **self._flags}
 
     @cached_property
     def _kinds(self) -> dict[str, KeyKind]:

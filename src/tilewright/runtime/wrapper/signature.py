@@ -3,25 +3,28 @@
 A launch of cuda-tile costs a few µs on the host, and a look-up must cost less than that. So one Python function is
 generated for each pattern of arguments (which are arrays, which are flags). It reads these properties:
 
-    array                       shape, dtype; strides, unless all are row-major; address modulo 16, unless all are 0
+    array                       shape, dtype; strides, unless all are row-major; address modulo 16, unless all are 0;
+                                whether an address is 0
     output                      whether it starts where another array starts, because a call in place has its own key
     first array                 its device, if there are several GPUs
     int, bool, str, None        the value and its type
     float, unkeyed argument     the type
 
 The properties form the key of one dictionary look-up, whose entry is launched. Before the look-up, the call is compared
-with the expected next call (`known`): one check covers all tensors, and no key is made. The mode is read first, and
-selects the dictionary. The hot path takes no lock, hashes no source and makes no kernel object.
+with the expected next call (`known`): one check covers all tensors, and no key is made. After several wrong guesses in
+a row, the next calls are looked up without a guess. The mode is read first, and selects the dictionary. The hot path
+takes no lock, hashes no source and makes no kernel object.
 """
 
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import count
+from types import FunctionType
 from typing import Any, TypeAlias
 
 from tilewright.runtime import modes
@@ -127,6 +130,8 @@ class Pattern:
             each = ", ".join(f"_p_{name} & {DIVISOR - 1}" for name in self.arrays)
             items.append(f"{row_major} or ({strides},)")
             items.append(f"{self.unaligned} and ({each},)")
+            # a tensor without memory must not have the key of another: it is refused when its key is not known
+            items.append(f"not ({' and '.join(f'_p_{name}' for name in self.arrays)})")
             if self.devices > 1:
                 items.append(f"{self.arrays[0]}.get_device()")
         return _tuple(items)
@@ -165,18 +170,24 @@ _LOOK_UP = """\
 try:
         {addresses}
         _grid, _kernel{constants} = _at.calls[{key}].entry
-    except (KeyError, AttributeError, TypeError):
+    except (KeyError, AttributeError, TypeError, RuntimeError):
         _grid, _kernel = _missed, None"""
 _GUESS = """\
-_known = _at.last.next
-    _check{items}, _grid, _kernel{constants} = _known.facts
-    try:
-        {addresses}
-        if {guessed}:
-            _at.last = _known
+try:
+        if _at.quiet > 0:
+            _at.quiet -= 1
+            {addresses}
+            _grid, _kernel{constants} = _at.calls[{key}].entry
         else:
-            _grid, _kernel{constants} = _at.looked_up({key}, {arrays}, {actual}, not {unaligned})
-    except (KeyError, AttributeError, TypeError):
+            _known = _at.last.next
+            _check{items}, _grid, _kernel{constants} = _known.facts
+            {addresses}
+            if {guessed}:
+                _at.last = _known
+                _at.wrong = 0
+            else:
+                _grid, _kernel{constants} = _at.looked_up({key}, {arrays}, {actual}, not {unaligned})
+    except (KeyError, AttributeError, TypeError, RuntimeError):
         _grid, _kernel = _missed, None"""
 
 
@@ -209,7 +220,8 @@ class _Given(dict[tuple[modes.Text | None, ...], KnownCalls]):
         self._known_calls, self._default = known_calls, default
 
     def __missing__(self, values: tuple[modes.Text | None, ...]) -> KnownCalls:
-        known = self[values] = self._known_calls[modes.from_values(values, self._default).value]
+        mode = modes.shared(modes.from_values(values, self._default))
+        known = self[values] = self._known_calls[mode.value]
         return known
 
 
@@ -221,7 +233,7 @@ def hot_function(
     known_calls: Mapping[str, KnownCalls],
     default: modes.Mode,
     otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
-) -> Callable[..., None]:
+) -> FunctionType:
     """Generates the function that handles calls with one pattern of arguments. Its first parameter is the stream.
 
     known_calls: the cache of calls for each tuning mode, by the mode's name.
@@ -258,16 +270,23 @@ def hot_function(
     return generated(text, scope, title)
 
 
+def dispatching_function(title: str, names: Sequence[str], differing: Sequence[str]) -> FunctionType:
+    """Generates the function that selects one of several hot functions, by the classes of the arguments in
+    ``differing``. Its globals must have ``_hot``, which returns the hot function, and ``_any_hot``, the default."""
+    parameters, classes = ", ".join(("stream", *names)), _tuple(f"{name}.__class__" for name in differing)
+    return generated(f"def {title}({parameters}):\n    _hot({classes}, _any_hot)({parameters})\n", {}, title)
+
+
 def key_function(pattern: Pattern) -> Callable[..., Key]:
     """Generates a function for the cold path: it returns the key of a call, as `hot_function` computes it."""
     text = f"def key({', '.join(pattern.names)}):\n    {pattern.addresses}\n    return {pattern.key}\n"
     return generated(text, {"_arrays_key": arrays_key}, "key")
 
 
-def generated(text: str, scope: dict[str, Any], name: str) -> Callable[..., Any]:
+def generated(text: str, scope: dict[str, Any], name: str) -> FunctionType:
     """Runs ``text`` and returns the function ``name`` that it defines. Tracebacks show the lines of ``text``."""
     file = f"<tilewright {name} {next(_numbers)}>"
     exec(compile(text, file, "exec"), scope)  # noqa: S102 (its names are checked to be identifiers)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    function: Callable[..., None] = scope[name]
+    function: FunctionType = scope[name]
     return function

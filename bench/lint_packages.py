@@ -1,0 +1,125 @@
+"""`tilewright lint` over ten packages of PyPI that a seed draws: sixty findings, with the code that a judge needs.
+
+    python bench/lint_packages.py FOLDER OUT.json
+    python bench/lint_packages.py OUT.json --judged A.json B.json
+
+FOLDER keeps the unpacked wheels; a package that is there is not fetched again. A package without a wheel for Python
+3.12, with one above 100 MB, or without a finding is passed over, and the next one in the drawn order takes its place.
+Two judges then read OUT.json, apart from one another, and nothing else. A verdict file maps the number of a finding to
+``true``, ``useless`` (right, but nobody would change the code for it) or ``false``, each with a reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from common import made_here, write
+
+from tilewright.errors import TilewrightError
+from tilewright.lint.linting import lint_paths
+from tilewright.lint.rule import LintFinding
+
+SEED, PACKAGES, FINDINGS = 20261128, 10, 60
+CANDIDATES = (
+    "autoawq", "bitsandbytes", "comfy-kitchen", "conch-triton-kernels", "cut-cross-entropy", "deepspeed", "flag-gems",
+    "gemlite", "gptqmodel", "helion", "hqq", "lightning-attn", "lmdeploy", "megablocks",
+    "native-sparse-attention-pytorch", "nunchaku", "quack-kernels", "ring-attention-pytorch", "sageattention",
+    "sglang", "torchao", "triton-kernels", "tritonparse", "turbot5", "unsloth", "xformers",
+)  # fmt: skip
+"""Packages with kernels in Triton, none of which the rules were written for."""
+LARGEST = 100e6
+AROUND = 30
+"""Lines of code before and after a finding."""
+MOST = 10
+"""The most findings of one package among those that are judged."""
+
+
+def fetched(package: str, folder: Path) -> Path | str:
+    """Returns the folder of the unpacked wheel, or the reason why there is none."""
+    into = folder / package
+    if not into.exists():
+        wheels = folder / "wheels" / package
+        words = ["--no-deps", "--only-binary=:all:", "--python-version", "3.12", "--dest", str(wheels), package]
+        done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", *words], capture_output=True, text=True)
+        wheel = next(iter(wheels.glob("*.whl")), None)
+        if wheel is None:
+            return (done.stderr.strip().splitlines() or ["no wheel"])[-1][:200]
+        if wheel.stat().st_size > LARGEST:
+            return f"its wheel has {wheel.stat().st_size / 1e6:.0f} MB"
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(into, [name for name in packed.namelist() if name.endswith(".py")])
+    return into
+
+
+def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[str, Any]:
+    path = finding.file
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    first, last = max(0, finding.line - 1 - AROUND), finding.line + AROUND
+    code = "\n".join(f"{n + 1:5} {lines[n]}" for n in range(first, min(last, len(lines))))
+    return {
+        "number": number, "package": package, "file": path.relative_to(root).as_posix(), "line": finding.line,
+        "code": finding.code, "level": finding.level, "message": finding.message, "text": code,
+    }  # fmt: skip
+
+
+def drawn(folder: Path) -> dict[str, Any]:
+    """Returns the record: the packages in the order in which they were drawn, and the findings to judge."""
+    draw = random.Random(SEED)
+    order, used, passed, every = draw.sample(CANDIDATES, len(CANDIDATES)), {}, {}, []
+    for package in order:
+        if len(used) == PACKAGES:
+            break
+        root = fetched(package, folder)
+        try:
+            report = lint_paths([root]) if isinstance(root, Path) else root
+        except TilewrightError as error:
+            report = str(error)
+        if isinstance(report, str) or not report.findings:
+            passed[package] = report if isinstance(report, str) else f"no finding in {len(report.files)} files"
+            continue
+        found = sorted(report.findings, key=lambda each: (str(each.file), each.line, each.code))
+        used[package] = {
+            "files": len(report.files),
+            "findings": len(found),
+            "rules": dict(Counter(f.code for f in found)),
+        }
+        every += [(package, each, root) for each in draw.sample(found, min(MOST, len(found)))]
+        print(f"{package:34} {len(report.files):5} files, {len(found):4} findings", flush=True)
+    chosen = draw.sample(every, min(FINDINGS, len(every)))
+    rows = [row_of(number, package, each, root) for number, (package, each, root) in enumerate(chosen, 1)]
+    return {**made_here(), "seed": SEED, "order": order, "packages": used, "passed over": passed, "findings": rows}
+
+
+def judged(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
+    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge."""
+    verdicts = [json.loads(file.read_text()) for file in files]
+    for row in record["findings"]:
+        row["judged"] = [each[str(row["number"])] for each in verdicts]
+    of = [Counter(each[str(row["number"])]["verdict"] for row in record["findings"]) for each in verdicts]
+    return {**record, "verdicts": [dict(each) for each in of]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of the packages; with --judged, OUT.json")
+    parser.add_argument("out", nargs="?", type=Path)
+    parser.add_argument("--judged", nargs=2, type=Path, metavar=("A.json", "B.json"))
+    given = parser.parse_args()
+    out = given.folder if given.judged else given.out
+    if out is None:
+        parser.error("name the file to write: FOLDER OUT.json")
+    record = judged(json.loads(out.read_text()), given.judged) if given.judged else drawn(given.folder)
+    write(str(out), record)
+    print(record.get("verdicts") or f"{len(record['findings'])} findings of {len(record['packages'])} packages")
+
+
+if __name__ == "__main__":
+    main()
