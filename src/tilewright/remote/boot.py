@@ -75,7 +75,8 @@ def facts(folder: str, code: str, root: str) -> Reply:
     repository = where / "repositories" / f"{root}.git"
     if git and repository.is_dir():
         command = ["git", "--git-dir", str(repository), "rev-parse", "--verify", "-q", "refs/tilewright/last"]
-        last = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        last = found.stdout.strip()
     with tempfile.TemporaryFile(dir=where) as probe:
         probe.write(b"x")
     return {
@@ -172,9 +173,11 @@ def run(
 
 
 def end_with_client(process: subprocess.Popen[str]) -> None:
-    """Ends a program if the client goes away. The client sends nothing while a program runs."""
+    """Ends a program if the client goes away. Reads nothing, because the main thread reads stdin."""
+    closed, poll = select.POLLHUP | select.POLLRDHUP, select.poll()
+    poll.register(0, select.POLLRDHUP)
     while process.poll() is None:
-        if select.select([0], [], [], 0.5)[0] and not STDIN.peek(1):
+        if any(events & closed for _, events in poll.poll(500)):
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             return
