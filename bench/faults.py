@@ -1,11 +1,12 @@
 """Injects faults into everything of Tilewright that writes, and counts what is lost and what is left.
 
-    python bench/faults.py [--count 1000] [--only KIND]… [--seconds S] [--set-aside] [--tune N] [--out FILE.json]
+    python bench/faults.py [--count 1000] [--start N] [--only KIND]… [--seconds S] [--set-aside] [--out FILE.json]
 
 Each fault has a folder of its own: a git repository, a store, a ledger, a temporary folder. A part of Tilewright works
 in it (`WORK`): it stores winners as a program does; saves workloads of `tune`; commits, keeps and reverts versions of
 `optimize`; edits files through the journal of `agent`. Each part prints a line when a step is done. The fault comes at
 a drawn moment. Then the same part runs again without a fault, and `tilewright tuned list`, `report --list` and `clean`.
+Of the signals, each twelfth comes to a whole command, `tilewright tune` on an example, which then goes on.
 
 * lost: a step whose line was printed before the fault, and that is not there afterwards. If the fault itself destroyed
   the file (damaged and removed ones), its rows count as destroyed, not as lost, and are reported apart.
@@ -15,18 +16,21 @@ a drawn moment. Then the same part runs again without a fault, and `tilewright t
   folder.
 * touched: a file of the user's checkout that changed, other than by the journal's last finished step.
 
-The work runs in a process that is forked from this one, which has the imports; the commands do, too. ``--tune N`` adds
-N faults in whole processes of `tilewright tune` on an example, which take half a minute each. A run goes on where its
-FILE ends. A full disk is a limit on the size of files; a read-only folder is one in which even root cannot write.
+The work runs in a process that is forked from this one, which has the imports; the commands do, too. A run goes on
+where its FILE ends. A full disk is a file system of its own (tmpfs), which is full except for a drawn number of bytes,
+and gets room again after the fault; one that may not mount it, and half of the others, limit the size of each file. A
+read-only folder is one in which even root cannot write.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import datetime
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -46,10 +50,12 @@ from typing import Any
 import faults_damage
 from common import made_here, write
 
+from tilewright import __main__ as entry
 from tilewright.cli import clean, report, tuned, tuned_table  # noqa: F401  (the commands load them)
 from tilewright.cli import main as cli
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord
+from tilewright.ledger.tunings import TuneLedger
 from tilewright.optimize.versions import leftovers
 from tilewright.optimize.versions.journal import Journal
 from tilewright.optimize.versions.workspace import Workspace
@@ -63,6 +69,9 @@ from tilewright.task.loading import load_task
 
 KINDS = ("kill", "TERM", "INT", "double INT", "full disk", "read-only", "damaged files", "fake tools",
          "hostile versions", "concurrent runs", "removed folders")  # fmt: skip
+SIGNALS = KINDS[:4]
+WHOLE = 12
+"""Each so manieth fault is in a whole command, if its kind is a signal."""
 MARK = "TILEWRIGHT_FAULT_MARK"
 STEPS = 12
 LEFT_SECONDS = 10.0
@@ -116,7 +125,7 @@ def ledger(place: Path, who: str) -> None:
 
 def versions(place: Path, who: str) -> None:
     """The commits of `optimize`. The ledger has the run's row, as in the command."""
-    key, file = f"versions of {who}", place / "program" / "ops.py"
+    key, file = f"versions of {who}", (place / "program" / "ops.py").resolve()
     machine = Machine("sm_90", None, None, "here", {})
     with Ledger() as opened:
         found = opened.resume(key)
@@ -247,12 +256,54 @@ def made(place: Path) -> None:
     git(place, "commit", "-qm", "first")
 
 
+DISK_BYTES = 1 << 26
+
+
+def own_disk(place: Path) -> Path | None:
+    """Moves all folders of a fault to a file system of their own. Returns None if this process may not mount one."""
+    disk = place / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        return None
+    for name in ("program", "tmp", "home", "tuned"):
+        if (place / name).exists():
+            shutil.move(place / name, disk / name)
+        else:
+            (disk / name).mkdir()
+        (place / name).symlink_to(disk / name)
+    return disk
+
+
+def filled(disk: Path, free: int) -> Path:
+    """Fills the disk with one file, except for ``free`` bytes. Returns the file."""
+    filler = disk / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 20))
+    status = os.statvfs(disk)
+    os.truncate(filler, max(0, filler.stat().st_size - max(0, free - status.f_bavail * status.f_frsize)))
+    return filler
+
+
 def inject(kind: str, part: str, place: Path, rng: random.Random, aside: bool) -> dict[str, Any]:
+    """Injects one fault of ``kind`` into a ``part`` of `WORK`, and returns its record."""
+    disk = own_disk(place) if kind == "full disk" and rng.random() < 0.5 else None
+    try:
+        return injected(kind, part, place, rng, aside, disk)
+    finally:
+        if disk is not None:
+            subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def injected(
+    kind: str, part: str, place: Path, rng: random.Random, aside: bool, disk: Path | None
+) -> dict[str, Any]:  # fmt: skip
     work = WORK[part]
     run = lambda who="a": Forked(place, lambda: interrupted(lambda: work(place, who)))  # noqa: E731
     said: list[tuple[str, int]] = []
     destroyed, detail = False, ""
-    if kind in ("kill", "TERM", "INT", "double INT"):
+    if kind in SIGNALS:
         process = run()
         time.sleep(rng.uniform(0.0, 0.35 if part in ("store", "ledger") else 0.9))
         numbers = {"kill": (signal.SIGKILL,), "TERM": (signal.SIGTERM,), "INT": (signal.SIGINT,),
@@ -263,16 +314,22 @@ def inject(kind: str, part: str, place: Path, rng: random.Random, aside: bool) -
             time.sleep(rng.uniform(0.0, 0.02))
         said.append((process.text, process.wait()))
         said[-1] = (process.text, said[-1][1])
+    elif kind == "full disk" and disk is not None:
+        free = rng.choice((0, 4096, 16_384, 65_536, 131_072, 262_144, 400_000))
+        detail = f"{free} bytes left of the disk"
+        filler = filled(disk, free)
+        process = run()
+        said.append((process.text, process.wait()))
+        said[-1] = (process.text, said[-1][1])
+        filler.unlink()
     elif kind == "full disk":
         limit = rng.choice((0, 512, 4096, 8192, 20_000, 60_000, 100_000))
-        detail = f"{limit} bytes"
+        detail = f"{limit} bytes a file"
 
         def full() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-        made_output = place / "full"
-        made_output.mkdir()
         process = Forked(place, lambda: interrupted(lambda: work(place, "a")), full)
         said.append((process.text, process.wait()))
         said[-1] = (process.text, said[-1][1])
@@ -388,6 +445,8 @@ def there(place: Path, step: str) -> bool:
         if what == "iteration":
             with Ledger(place / "home" / "ledger.db") as opened:
                 return any(str(each.n) == words[1] for each in opened.iterations(words[0]))
+        if what == "workload":
+            return step in stored_workloads(place)
         if what == "commit":
             return git(place, "cat-file", "-t", words[0]).strip() == "commit"
     except Exception:
@@ -425,31 +484,54 @@ def touched(place: Path) -> list[str]:
     return status + [notes] * (notes != "what the user wrote\n")
 
 
-def tuned_fault(rng: random.Random, place: Path) -> dict[str, Any]:
-    """A fault in a whole process of `tilewright tune` on an example."""
-    kind = rng.choice(("kill", "TERM", "INT", "double INT"))
-    example = Path(__file__).parent.parent / "examples" / "rms_norm.py"
-    words = [sys.executable, "-m", "tilewright", "tune", str(example), "--candidates", "1", "--arch", "sm_90"]
+EXAMPLE = Path(__file__).parent.parent / "examples" / "rms_norm.py"
+TUNE = ("tune", str(EXAMPLE), "--candidates", "1", "--arch", "sm_90", "--jobs", "1")
+TUNE_SECONDS = 6.0
 
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(words, cwd=place / "program", env={**os.environ, **environment(place)}, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
 
-    process = start()
-    time.sleep(rng.uniform(0.1, 25))
-    for _ in range(2 if kind == "double INT" else 1):
-        process.send_signal({"kill": signal.SIGKILL, "TERM": signal.SIGTERM}.get(kind, signal.SIGINT))
-    text, _ = process.communicate()
-    return judged(kind, "tune", place, lambda: Forked(place, lambda: 0), [(text, process.returncode)], False, "")
+def tune_fault(kind: str, place: Path, rng: random.Random) -> dict[str, Any]:
+    """Ends a whole `tilewright tune` at a drawn moment. The workloads that were stored then must still be there."""
+
+    def whole() -> int:
+        sys.argv = ["tilewright", *TUNE]
+        atexit._clear()  # what this benchmark would do at its own end
+        try:
+            return entry.main()
+        finally:
+            atexit._run_exitfuncs()  # a forked process ends without them
+
+    def tune() -> Forked:
+        return Forked(place, whole)
+
+    process = tune()
+    time.sleep(rng.uniform(0.0, TUNE_SECONDS))
+    with suppress(ProcessLookupError):
+        for _ in range(2 if kind == "double INT" else 1):
+            os.kill(process.pid, {"kill": signal.SIGKILL, "TERM": signal.SIGTERM}.get(kind, signal.SIGINT))
+            time.sleep(rng.uniform(0.0, 0.02))
+    code = process.wait()
+    text, stored = process.text, stored_workloads(place)
+    claimed = re.search(r"(\d+) finished workloads? (?:is|are) stored", text)
+    if claimed and int(claimed[1]) != len(stored):
+        stored.append(f"workload {claimed[1]} claimed")  # is not there, so it counts as lost
+    said = "".join(f"done {each}\n" for each in stored)
+    return judged(kind, "tune", place, tune, [(text + "\n" + said, code)], False, f"{len(stored)} workloads stored")
+
+
+def stored_workloads(place: Path) -> list[str]:
+    if not (place / "home" / "ledger.db").exists():
+        return []
+    with TuneLedger(place / "home" / "ledger.db") as opened:
+        return [f"workload {run.run} {name}" for run in opened.runs() for name in run.workloads]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--start", type=int, default=0, help="the number of the first fault, to share a run")
     parser.add_argument("--only", action="append", choices=KINDS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--set-aside", action="store_true", help="the damages of faults_set_aside.txt")
-    parser.add_argument("--tune", type=int, default=0, help="also this many faults in whole runs of tune")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -458,20 +540,20 @@ def main() -> None:
         records = json.loads(asked.out.read_text())["faults"]
     ends = time.monotonic() + asked.seconds
     kinds = asked.only or KINDS
-    for number in range(len(records), asked.count + asked.tune):
+    for number in range(asked.start + len(records), asked.count):
         if time.monotonic() > ends:
             break
         rng = random.Random(f"{asked.seed} {number}")
         with tempfile.TemporaryDirectory(prefix="faults-") as name:
             place = Path(name)
             made(place)
-            if number >= asked.count:
-                record = tuned_fault(rng, place)
+            kind = kinds[number % len(kinds)]
+            if number % WHOLE == WHOLE - 1 and kind in SIGNALS:
+                record = tune_fault(kind, place, rng)
             else:
-                kind = kinds[number % len(kinds)]
                 record = inject(kind, rng.choice(sorted(WORK)), place, rng, asked.set_aside)
         records.append({"number": number, **record})
-        if number % 10 == 9 or number == asked.count + asked.tune - 1:
+        if number % 10 == 9 or number == asked.count - 1:
             save(asked, records)
     save(asked, records)
 
@@ -481,10 +563,10 @@ FOUND = ("lost", "destroyed", "traceback", "left", "touched", "escapes", "next c
 
 def save(asked: argparse.Namespace, records: Sequence[dict[str, Any]]) -> None:
     counts = {name: sum(bool(record[name]) for record in records) for name in FOUND}
-    print(f"{len(records)} of {asked.count + asked.tune} faults: "
+    print(f"{len(records)} of {asked.count} faults: "
           + ", ".join(f"{name} {count}" for name, count in counts.items()), flush=True)  # fmt: skip
     kinds = Counter(record["kind"] for record in records)
-    about = {"asked": asked.count + asked.tune, "injected": len(records), "set_aside": asked.set_aside}
+    about = {"asked": asked.count, "injected": len(records), "set_aside": asked.set_aside}
     write(
         asked.out and str(asked.out), {**made_here(), **about, "kinds": kinds, "found": counts, "faults": list(records)}
     )

@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -12,6 +13,9 @@ from tilewright.cli.interruption import Signalled, interruptible
 COLLECT_AFTER = 400_000
 """Objects between two garbage collections. With Python's default of 700, collecting takes a tenth of the time of
 imports and front ends, and frees almost nothing."""
+
+COMPILING = ("tune", "optimize", "check", "inspect", "compare", "route", "doctor")
+"""Commands that load cuda.tile in their own process, and start no program of the user."""
 
 
 def main() -> int:
@@ -23,14 +27,28 @@ def main() -> int:
         with interruptible([]):
             from tilewright.worker import early
 
+            remove = _named_folder_of_cutile(sys.argv[1:])
             early.begin(sys.argv[1:])
             gc.set_threshold(COLLECT_AFTER)
             from tilewright.cli import main as cli
 
-            return cli.main()
+            try:
+                return cli.main()
+            finally:
+                remove()
     except Signalled as signalled:
         print(signalled, file=sys.stderr)
         return signalled.code
+
+
+def _named_folder_of_cutile(words: Sequence[str]) -> Callable[[], None]:
+    """Names a temporary folder for cuda.tile, and returns what removes it."""
+    if not words or words[0] not in COMPILING:
+        return lambda: None
+    from tilewright.tools import child
+
+    child.name_folder_of_cutile()
+    return child.remove_folder_of_cutile
 
 
 def run() -> NoReturn:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from tilewright.cli import capture as cli_capture
 from tilewright.cli import run as cli_run
+from tilewright.cli.main import main
 from tilewright.errors import RequestError
 from tilewright.task.loading import load_task
 
@@ -212,11 +213,24 @@ def test_no_such_program(here: Path) -> None:
         (("capture", "--", "program\0.py"), "cannot start program.*: embedded null"),
         (("captured", "task", "1", "mine.txt"), "is not a Python file"),
         (("captured", "task", "1", "."), ". is not a Python file; name one, e.g. task.py"),
-        (("captured", "task", "1", ""), "Invalid value for 'FILE.py': the path is empty"),
-        (("tuned", "prune", "--older-than", "nan"), "nan is not a number"),
         (("captured", "task", "1", "gone/mine.py"), "no such folder"),
     ],
 )
 def test_mistakes_are_one_line(here: Path, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         invoke(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("captured", "task", "1", ""), "Invalid value for 'FILE.py': the path is empty"),
+        (("tuned", "prune", "--older-than", "nan"), "nan is not a number"),
+    ],
+)
+def test_wrong_values_of_a_group_are_one_line(
+    here: Path, words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and why in line

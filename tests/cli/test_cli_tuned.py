@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -43,6 +44,8 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+OF_MATMUL = parts(kernel="matmul", toolkit="cuda-tile 1.6.0")
+MATMUL = digest(OF_MATMUL)
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def three(run: Run) -> list[Winner]:
     made = [
         stored(parts(), 1, created="2026-01-02T00:00:00+00:00"),
         stored(parts(8192), 2, created="2026-03-04T00:00:00+00:00"),
-        winner("m" * 64, kernel="matmul", parts=parts(kernel="matmul", toolkit="cuda-tile 1.6.0")),
+        winner(MATMUL, kernel="matmul", parts=OF_MATMUL),
     ]
     for one in made:
         Winners(strict=True).put(one)
@@ -96,12 +99,12 @@ def test_list(filled: Run) -> None:
     for text in ("softmax", "matmul", arrays, "NVIDIA H200 sm_90", "1.250", "2026-01-02", "wrapper"):
         assert text in ran.out
     [row] = filled("list", "matmul", "--json").json
-    assert row["key"] == "m" * 64 and row["speedup"] == 1.25 and row["toolkit"] == "cuda-tile 1.6.0"
+    assert row["key"] == MATMUL and row["speedup"] == 1.25 and row["toolkit"] == "cuda-tile 1.6.0"
 
 
 def test_list_and_show_fit_a_terminal_of_80_columns(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    listed, shown = filled("list"), filled("show", "mmm")
+    listed, shown = filled("list"), filled("show", MATMUL[:4])
     assert max(map(len, (listed.out + shown.out).splitlines())) <= 80
     for text in ("softmax", "matmul", "4096×1024", "NVIDIA H200 sm_90", "1.250", "2026-01-02", "wrapper"):
         assert text in listed.out
@@ -125,11 +128,11 @@ def test_list_of_nothing(run: Run) -> None:
 
 
 def test_show_has_every_outcome_and_every_part(filled: Run) -> None:
-    ran = filled("show", "MMM")
+    ran = filled("show", MATMUL[:4].upper())
     assert ran.code == 0
-    for text in ("m" * 64, "TILE=64", "12.50", "1.250× shipped", "launch_mode", "cuda-tile 1.6.0"):
+    for text in (MATMUL, "TILE=64", "12.50", "1.250× shipped", "launch_mode", "cuda-tile 1.6.0"):
         assert text in ran.out
-    shown = filled("show", "mmm", "--json").json
+    shown = filled("show", MATMUL[:4], "--json").json
     assert [one["label"] for one in shown["outcomes"]] == ["TILE=64", "TILE=128"]
     assert shown["parts"]["arrays"]["x"]["shape"] == [4096, 1024]
 
@@ -195,6 +198,16 @@ def test_export_into_a_folder_keeps_the_rows_of_other_gpus(
     assert [row["config"] for row in json.loads(Path("t/softmax.json").read_text())["rows"]] == [{"TILE": 7}]
 
 
+def test_export_leaves_out_what_somebody_changed(filled: Run) -> None:
+    """Parts that are not those of the key, such as another source; and a time that is none."""
+    Winners().put(replace(stored(parts(64), 7), key="5" * 64))
+    Winners().put(stored(parts(32), 8, index=None, outcomes=(), machine={"us": math.inf, "shipped_us": math.nan}))
+    ran = filled("export", "softmax")
+    assert ran.code == 0 and "555555555555 of softmax is left out: its key is not the digest of its parts" in ran.err
+    rows = json.loads(ran.out)["rows"]
+    assert {row["config"]["TILE"]: row["us"] for row in rows} == {1: 10.0, 2: 10.0, 8: None}
+
+
 def test_export_replaces_older_rows_of_the_same_call_and_keeps_the_rule(run: Run) -> None:
     Winners().put(stored(parts(), 1, created="2026-01-01"))
     run("export", "--into", "t")
@@ -231,7 +244,7 @@ def test_export_does_not_merge_two_kernels_of_one_name(run: Run, tmp_path: Path)
 
 
 def test_export_leaves_out_what_has_no_named_fields(run: Run) -> None:
-    Winners().put(winner(config=None))
+    Winners().put(stored(parts(), 1, config=None))
     ran = run("export", "--into", "tables", "--json")
     assert ran.json == [] and "no named fields" in ran.err
     assert "no named fields" in run("export").error
@@ -276,7 +289,7 @@ def test_a_folder_that_cannot_be_written(filled: Run) -> None:
     ("arguments", "left"),
     [
         (["--kernel", "softmax"], ["matmul"]),
-        (["--key", "mmmm"], ["softmax", "softmax"]),
+        (["--key", "6c1f"], ["softmax", "softmax"]),
         (["--older-than", "0"], []),
         (["--older-than", "100000"], ["matmul", "softmax", "softmax"]),
         (["--older-than", "0", "--kernel", "matmul"], ["softmax", "softmax"]),
@@ -420,17 +433,17 @@ def test_an_entry_that_cannot_be_read_is_named_and_the_others_are_there(
     ran = with_unreadable(*command)
     assert "Traceback" not in ran.err and "softmax" in ran.out
     [note] = [line for line in ran.err.splitlines() if line.startswith("note: ")]
-    assert "an entry of matmul that this Tilewright cannot read, mmmmmmmmmmmm (" in note
-    assert "fix: `tilewright tuned prune --key mmmmmmmmmmmm`" in note
+    assert "an entry of matmul that this Tilewright cannot read, 6c1faf1526d0 (" in note
+    assert "fix: `tilewright tuned prune --key 6c1faf1526d0`" in note
 
 
 def test_an_entry_that_cannot_be_read_is_forgotten_by_its_key(with_unreadable: Run, three: list[Winner]) -> None:
     assert with_unreadable("show", three[0].key).code == 0
-    ran = with_unreadable("show", "mmm")
-    assert ran.code == 3 and "prune --key mmmmmmmmmmmm" in ran.error
+    ran = with_unreadable("show", MATMUL[:4])
+    assert ran.code == 3 and "prune --key 6c1faf1526d0" in ran.error
     assert "removed 0 of 3" in with_unreadable("prune", "--older-than", "100000").out
-    assert "would remove 1 of 3" in with_unreadable("prune", "--key", "mmm", "--dry-run").out
-    assert [one["key"] for one in with_unreadable("prune", "--key", "mmm", "--json").json] == ["m" * 64]
+    assert "would remove 1 of 3" in with_unreadable("prune", "--key", MATMUL[:4], "--dry-run").out
+    assert [one["key"] for one in with_unreadable("prune", "--key", MATMUL[:4], "--json").json] == [MATMUL]
     ran = with_unreadable("list")
     assert "note" not in ran.err and "softmax" in ran.out
 
@@ -454,7 +467,7 @@ def test_a_table_with_one_wrong_row_stores_nothing(filled: Run) -> None:
 def test_rows_are_imported_all_or_none(with_unreadable: Run) -> None:
     """The second table meets an entry that cannot be read: nothing of the first is stored either."""
     with_unreadable("prune", "--kernel", "softmax")
-    first, second = stored(parts(), 1), winner("m" * 64, kernel="matmul", parts=parts(kernel="matmul"))
+    first, second = stored(parts(), 1), winner(MATMUL, kernel="matmul", parts=parts(kernel="matmul"))
     for name, one in (("first.json", first), ("second.json", second)):
         Path(name).write_text(as_json(config_file_of([one])))
     with closing(sqlite3.connect(Winners().path)) as connection, connection:

@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.made_runs import tune_run, tuned_workload
+from tests.made_runs import tune_run, tuned, tuned_workload
 
 from tilewright.cli import main as cli
 from tilewright.cli.interruption import Interrupted
 from tilewright.cli.shared import resumable
+from tilewright.cli.tune import _print_tuned
 from tilewright.ledger.tunings import TuneLedger
 
 
@@ -36,6 +37,20 @@ def test_an_interruption_says_what_is_stored_only_where_it_is(
         with pytest.raises(Interrupted) as ended, resumable(ledger, fresh=False):
             raise KeyboardInterrupt
     assert said in str(ended.value)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_run_is_stored_only_where_its_file_is(
+    removed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    with TuneLedger(home / "ledger.db") as ledger:
+        result = ledger.load(run := tuned(ledger))
+        if removed:
+            shutil.rmtree(home)
+        _print_tuned(result, None, ledger, False)
+    out = " ".join(capsys.readouterr().out.split())
+    assert ("not stored: " in out) == removed and (f"stored as run {run} in" in out) != removed
 
 
 @pytest.mark.parametrize("command", [["report"], ["report", "--list"]], ids=" ".join)

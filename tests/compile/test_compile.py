@@ -336,7 +336,7 @@ def test_a_compiler_that_vanishes_is_missing(task: Task, fake_compiler: Callable
 
 def test_a_kernel_of_no_known_language_is_the_tasks_mistake(task: Task) -> None:
     other = replace(task, launch=lambda x, y, config: replace_kernel(task, print, x, y, config))
-    with pytest.raises(TaskError, match="is a builtin_function_or_method, not a kernel of a known language: cutile"):
+    with pytest.raises(TaskError, match="is a builtin_function_or_method, not a kernel of a known language: c"):
         compile_all(other, [unit(task)])
 
 

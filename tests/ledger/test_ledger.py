@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, metrics, predicted, raced, run_record
+from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
@@ -416,6 +418,24 @@ def test_a_record_of_another_version_is_left_out_and_its_run_is_not_resumed(ledg
     assert re.search(rf"iteration 0 of run {run} \(.*unknown field 'warp'.*left out; fix: .*that wrote it", notes[0])
     assert ledger.resume(ledger.run(run).key) is None
     assert re.fullmatch(rf"run {run} cannot be resumed \(.*unknown field 'warp'.*\): a new one starts", notes[1])
+
+
+@pytest.mark.parametrize("kind", ["ledger", "store"])
+def test_a_schema_that_is_not_utf_8_is_one_line(kind: str, path: Path, tmp_path: Path) -> None:
+    """SQLite quotes the damaged statement in its own error, which Python cannot decode."""
+    if kind == "ledger":
+        with Ledger(path) as ledger:
+            recorded(ledger, baseline_iteration())
+    else:
+        path = tmp_path / "tuned.db"
+        Winners(path, strict=True).put(winner())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CR\xff\xfeTE TABLE"))
+    with pytest.raises(StorageError, match="its schema is malformed; fix: move that file away, or restore") as raised:
+        Ledger(path).runs() if kind == "ledger" else Winners(path, strict=True).all()
+    assert "\n" not in str(raised.value)
 
 
 # Where it lies

@@ -61,6 +61,17 @@ def test_only_the_edited_files_are_replaced(tmp_path: Path, monkeypatch: pytest.
         tests.check_untouched({package / "kernel.py": "two = 'old'\n"})
 
 
+def test_tests_that_write_the_edited_file_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is restored: it may be the user who edits it."""
+    file = repository(tmp_path / "user")
+    monkeypatch.chdir(file.parent)
+    (file.parent / "check.py").write_text(f"open({str(file)!r}, 'a').write('# more')")
+    tests = ProjectTests(f"'{sys.executable}' check.py", 60.0)
+    with pytest.raises(RequestError, match=r"ops.py changed while the tests ran, .*; fix: "):
+        tests.check_untouched({file: SCALE})
+    assert file.read_text() == SCALE + "# more"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [("", "--test is empty"), ("no-such-tool x", "no-such-tool"), ("'open", "No closing quotation")],

@@ -110,17 +110,17 @@ def test_wrong_requests_name_the_choices() -> None:
 @installed
 def test_seeds_of_a_workload_are_configurations_of_its_space() -> None:
     dims = {"M": 4096, "N": 4096, "K": 4096}
-    seeds = seeds_of(SPACE, "heuristics", dims, dtype="bfloat16", gpu="NVIDIA H200", arch=90)
+    seeds = seeds_of(SPACE, "heuristics", dims, dtype="bfloat16", gpu="NVIDIA H200", arch=90, kind=lambda: None)
     assert seeds and set(seeds) - set(SPACE.configurations(90, dims))
     assert all(SPACE.allows(config, 90, dims) is None for config in seeds)
 
 
 def test_seeds_that_cannot_be_given_say_why() -> None:
     of_h200 = {"dtype": "bfloat16", "gpu": "NVIDIA H200", "arch": 90}
-    with pytest.raises(UnknownChoice, match="unknown seeds 'heuristic'; known: heuristics; did you mean 'heuristics'"):
-        seeds_of(SPACE, "heuristic", {}, **of_h200)
+    with pytest.raises(UnknownChoice, match="'heuristic'; known: templates, heuristics; did you mean"):
+        seeds_of(SPACE, "heuristic", {}, **of_h200, kind=lambda: None)
     with pytest.raises(RequestError, match="they need the dimensions M, N and K, and the workload has M, rows"):
-        seeds_of(SPACE, "heuristics", {"M": 1, "rows": 2}, **of_h200)
+        seeds_of(SPACE, "heuristics", {"M": 1, "rows": 2}, **of_h200, kind=lambda: None)
 
 
 @pytest.mark.parametrize(

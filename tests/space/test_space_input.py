@@ -42,7 +42,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     ),
     "unknown hint": (
         {"hints": {"ocupancy": [1]}},
-        "unknown hint 'ocupancy'; known: occupancy, num_ctas, num_worker_warps, opt_level, route, num_warps",
+        "unknown hint 'ocupancy'; known: ",
     ),
     "bad occupancy": ({"hints": {"occupancy": [33]}}, "occupancy=33 is not valid; use 1 to 32, or None"),
     "bad num_ctas": ({"hints": {"num_ctas": [3]}}, "num_ctas=3 is not valid; use 1, 2, 4, 8, 16, or None"),

@@ -112,12 +112,5 @@ def test_a_file_that_is_no_task_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_those_that_are_built_work() -> None:
-    assert {each.name for each in specialists() if each.works} == {
-        "profiling",
-        "cuda-graph",
-        "cutile",
-        "triton",
-        "tileir",
-        "cute-dsl",
-    }
+def test_all_are_built() -> None:
+    assert all(each.works for each in specialists())

@@ -34,7 +34,7 @@ def test_a_proposal_that_cannot_be_tried_is_refused(fields: dict[str, object], m
 
 
 def test_a_specialist_that_changes_no_program_says_so() -> None:
-    specialist = specialist_of("distributed")
+    specialist = specialist_of("cute-dsl")
     proposed = specialist.propose(delegation_to(specialist))
     assert isinstance(proposed, NoProposal)
-    assert (proposed.why, "distributed" in proposed.reason) == ("blocked", True)
+    assert (proposed.why, "cute-dsl" in proposed.reason) == ("blocked", True)

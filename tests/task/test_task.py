@@ -185,6 +185,10 @@ def test_inputs_and_outputs_keep_their_order() -> None:
     ("changes", "message"),
     [
         ({"tensors": {"y": Output(("M",), "int8")}}, "task 'scale' declares no input tensor"),
+        ({"name": 5}, "5 is no name for a task; give a text of 1 to 200 bytes"),
+        ({"name": "a" * 300}, "is no name for a task"),
+        ({"workloads": {" ": {"M": 64}}}, "' ' is no name for a workload"),
+        ({"workloads": {5: {"M": 64}}}, "5 is no name for a workload"),
         ({"tensors": {"x": Tensor(("M",), "int8")}}, "declares no output: use tilewright.Output"),
         ({"tensors": {}}, "declares no input"),
         ({"workloads": {}}, "has no workloads: give at least one"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +11,13 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.processes import for_ever, gone, own_children, running, until
 
 from tilewright.errors import CompilerMissing, ToolFailed
-from tilewright.tools import child
+from tilewright.tools import child, keeper
 from tilewright.tools.child import Finished, ToolPool, run, workplace
 
 
@@ -139,6 +141,86 @@ def test_a_tool_ends_with_us(tmp_path: Path, number: signal.Signals) -> None:
         assert process.wait() != 0
     assert gone(other)
     assert until(lambda: not folder.exists())
+
+
+ENDED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from tilewright.tools import child
+class Interruption(BaseException): pass
+def ended(*given, **options):
+    if {number} == signal.SIGKILL:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise Interruption
+if {at!r} == "made":
+    make = Path.mkdir
+    Path.mkdir = lambda *given, **options: (make(*given, **options), ended())
+else:
+    shutil.rmtree = ended
+with child.workplace() as folder:
+    (folder / "input").write_text("x")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("at", ["made", "removed"])
+def test_no_moment_leaves_a_workplace(at: str, number: signal.Signals, tmp_path: Path) -> None:
+    """Neither the moment at which it has just been made, nor the one at which it is about to be removed."""
+    code = ENDED.format(number=int(number), at=at)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode != 0 and (number == signal.SIGKILL or "Interruption" in done.stderr), done.stderr
+    assert until(lambda: not list(tmp_path.glob("tilewright-*")))
+
+
+def test_the_keeper_removes_a_folder_that_a_tool_still_writes_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, remove, seen = tmp_path / "work", shutil.rmtree, []
+
+    def late(path: str, **options: Any) -> None:
+        remove(path, **options)
+        if len(seen) < 3:  # git, which ends a moment after us
+            folder.mkdir()
+            (folder / "index").write_text("")
+        seen.append(path)
+
+    folder.mkdir()
+    monkeypatch.setattr(keeper, "SECONDS", 0.0)
+    monkeypatch.setattr(shutil, "rmtree", late)
+    keeper._remove(str(folder))
+    assert not folder.exists() and len(seen) == 4
+
+
+IMPORTED = """
+import os, signal
+from tilewright.tools import child
+child.name_folder_of_cutile()
+with child.workplace():  # starts the keeper
+    from cuda.tile import _context
+    print(_context.get_temp_dir_from_env(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_no_folder_of_cutile(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), child.CUTILE_FOLDER: ""}
+    done = subprocess.run([sys.executable, "-c", IMPORTED], env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith(f"{tmp_path}/tilewright-") and done.returncode == -signal.SIGKILL, done.stderr
+    assert until(lambda: not list(tmp_path.iterdir()))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_folder_of_cutile_that_the_user_names_is_kept(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "_own_cutile_folder", [])
+    monkeypatch.setenv(child.CUTILE_FOLDER, str(tmp_path) if named else "")
+    child.name_folder_of_cutile()
+    folder = Path(os.environ[child.CUTILE_FOLDER])
+    folder.mkdir(exist_ok=True)
+    child.remove_folder_of_cutile()
+    assert folder.exists() == named and (folder == tmp_path) == named
 
 
 def test_a_program_that_waits_for_all_its_children_is_not_held_up(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ task = tw.Task(
     reference=lambda x: 2 * x,
     launch=lambda x, y, N, config: tw.Launch(twice, (-(-N // config.TILE),), (x, y, config.TILE)),
     flops=lambda N: N, independent=("N",), layouts=("misaligned",),
-    space=tw.Space(constants={"TILE": (16, 17)}, shipped={"TILE": 16}),
+    space=tw.Space(constants={"TILE": (16, 32)}, shipped={"TILE": 16}),
     workloads={"only": {"N": 1000}},
 )
 """

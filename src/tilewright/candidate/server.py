@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -37,6 +36,7 @@ from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
+from tilewright.tools.child import own_temporary_folder
 from tilewright.worker.messages import Message, receive, send
 
 PACKET = 1 << 16
@@ -102,7 +102,7 @@ def _version(server: int, channel: int, scratch: Path) -> None:
             os.dup2(nowhere, stream)
         os.closerange(4, 1 << 16)
         os.chdir(scratch)
-        os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+        own_temporary_folder(str(scratch))
         os.environ["HOME"] = os.environ["XDG_CACHE_HOME"] = str(scratch)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         with os.fdopen(own, "r", closefd=False) as incoming, os.fdopen(own, "w", closefd=False) as outgoing:

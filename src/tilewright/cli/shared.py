@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilewright.ledger.ledger import Ledger
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.progress import Progress
-    from tilewright.records import Workload
+    from tilewright.records import Json, Workload
     from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
@@ -221,20 +221,27 @@ def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = 
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
 
 
-def print_rows(rows: Iterable[Encodable]) -> None:
+def print_rows(rows: Iterable[dict[str, Json]]) -> None:
     """Prints a JSON list with one line for each row, as each row is made."""
-    from tilewright.ledger.codec import to_json
-
     before = "["
     for row in rows:
-        text = json.dumps(to_json(row), ensure_ascii=False, allow_nan=False)
-        try:
-            text.encode(sys.stdout.encoding or "utf-8")
-        except UnicodeEncodeError:
-            text = json.dumps(to_json(row), allow_nan=False)
-        print(f"{before}\n  {text}", end="")
+        print(f"{before}\n  {_one_line(row)}", end="")
         before = ","
     print("\n]" if before == "," else "[]")
+
+
+def _one_line(row: dict[str, Json]) -> str:
+    try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # a damaged entry has a number that JSON has not
+        from tilewright.ledger.codec import to_json
+
+        return _one_line({name: to_json(value) for name, value in row.items()})
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(row, allow_nan=False)
+    return text
 
 
 def print_json(value: Encodable) -> None:

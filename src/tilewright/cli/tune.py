@@ -61,11 +61,9 @@ def tune(
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_at, target_of
-    from tilewright.optimize.versions.leftovers import prune_killed
     from tilewright.race.rules import Policy
     from tilewright.task.loading import where_is
     from tilewright.tune import tune as tuning
-    from tilewright.tune.advice import advice
     from tilewright.tune.shrink import shrink as shrunk_to
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
@@ -82,6 +80,8 @@ def tune(
         task = task.on(target.board.arch)
         task.selected(workload)
         if results:
+            from tilewright.optimize.versions.leftovers import prune_killed
+
             prune_killed(task.file.parent if task.file else Path.cwd(), results.path.parent)
         if into is not None:
             _refuse_table(task, into)
@@ -91,14 +91,16 @@ def tune(
         refuse_broken_task(task, target.board, task.selected(workload))
         if shrink and len(task.space.every_shipped) > 1:
             raise RequestError("--shrink is for a task with one space; this one has several implementations")
-        known = advice(task, task.selected(workload)[0], target.board)
-        for line in [str(known), *known.missing] if known else []:
-            terminal.note(line)
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, budget=budget,
             seconds=seconds, candidates=candidates, seeds=seeds, seed=seed,
             store=results, fresh=fresh, executor=executor, progress=progress,
         )  # fmt: skip
+    from tilewright.tune.advice import advice  # it loads the interpreter: the first compilers do not wait for that
+
+    known = advice(task, task.selected(workload)[0], target.board)
+    for line in [str(known), *known.missing] if known else []:
+        terminal.note(line)
     rows = [candidate for workload in result.workloads for candidate in workload.candidates]
     if rows and not any(candidate.code for candidate in rows):
         raise RequestError(f"{rows[0].reason} (task '{task.name}': the kernel compiles for no configuration)")

@@ -109,12 +109,23 @@ def export(
 
     Example: `tilewright tuned export --into configs/`
     """
+    from tilewright.runtime.key import digest
     from tilewright.runtime.store import exporting
 
     store, kernels = _read()
     by_name: dict[str, list[Winner]] = {}
+    changed = 0
     for winner in kernels.of(kernel, store.each(_noted)):
-        by_name.setdefault(kernels.called(winner), []).append(winner)
+        if digest(winner.parts) == winner.key:
+            by_name.setdefault(kernels.called(winner), []).append(winner)
+            continue
+        changed += 1
+        terminal.note(
+            f"{winner.key[:12]} of {winner.kernel} is left out: its key is not the digest of its parts, so somebody "
+            f"changed it; fix: tilewright tuned prune --key {winner.key[:12]}"
+        )
+    if changed and not by_name:
+        raise RequestError("nothing to export: each entry was changed by somebody; run the program again")
     if not by_name:
         raise RequestError("nothing is stored; run the program first")
     if into is None and len(by_name) > 1:
@@ -254,14 +265,13 @@ def prune(
 
     narrowing = _criteria(older_than, toolkit_not_current, missing_source)
     store, kernels = _read()
-    unreadable: list[Unreadable] = []
+    total, unreadable = len(kernels), list[Unreadable]()
 
-    def noted(entry: Unreadable) -> None:
+    def kept_and_noted(entry: Unreadable) -> None:
         unreadable.append(entry)
         _noted(entry)
 
-    readable = kernels.of(kernel, store.each(noted))
-    entries: list[Winner | Unreadable] = [*readable]
+    entries: list[Winner | Unreadable] = [*kernels.of(kernel, store.each(kept_and_noted))]
     if not kernel and not narrowing:  # an unreadable entry meets no criterion
         entries += unreadable
     if key is not None:
@@ -281,7 +291,7 @@ def prune(
             if not isinstance(entry, Unreadable):
                 what = f"{kernels.called(entry)} {evidence.shapes(entry)}"
             print(f"{word} {entry.key[:12]} {what}")
-        print(f"{word} {len(chosen)} of {len(kernels)}")
+        print(f"{word} {len(chosen)} of {total}")
 
 
 def _criteria(
@@ -325,7 +335,7 @@ def _read() -> tuple[Winners, Kernels]:
     from tilewright.runtime.store.evidence import Kernels
 
     store = _store()
-    return store, Kernels(store.places())
+    return store, Kernels(store.places)
 
 
 def _noted(entry: Unreadable) -> None:

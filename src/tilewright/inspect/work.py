@@ -98,7 +98,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         return _declared(task, workload, str(reason))
     if isinstance(counts, str):
         return _declared(task, workload, counts)
-    return _counted(counts, arrays, str(configuration), static)
+    return _counted(counts, arrays, str(configuration) or "the only configuration", static)
 
 
 def count_launch(

@@ -116,12 +116,12 @@ def _quick(hint: Any, defaults: bool) -> Callable[[Any], Any]:
 
 def _quick_record(kind: Callable[..., Dataclass], defaults: bool) -> Callable[[Any], Any]:
     known: dict[str, Callable[[Any], Any]] = {}  # filled later, because a record may have fields of its own type
-    required = [name for name, (_, optional) in _fields(kind).items() if not (optional and defaults)]
+    required = {name for name, (_, optional) in _fields(kind).items() if not (optional and defaults)}
 
     def read(data: Any) -> Dataclass:
         if not known:
             known.update({name: _quick(hint, defaults) for name, (hint, _) in _fields(kind).items()})
-        if not isinstance(data, dict) or not known.keys() >= data.keys() or not all(name in data for name in required):
+        if not isinstance(data, dict) or not known.keys() >= data.keys() or not data.keys() >= required:
             raise ValueError
         return kind(**{name: known[name](value) for name, value in data.items()})
 

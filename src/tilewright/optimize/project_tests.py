@@ -1,7 +1,8 @@
 """Runs the project's own tests on a version before it is kept: `optimize --test "pytest tests/ops -k softmax"`.
 
 The command starts in the user's folder, with the user's tests. Its imports load the version's text in place of each
-edited file (`runtime.replaced`), so nothing of the user's is written. Exit code 0 means that the tests pass.
+edited file (`runtime.replaced`), so nothing of the user's is written. Exit code 0 means that the tests pass. If an
+edited file changes meanwhile, the tests say nothing about the version: they may have written it, and tested that.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ class ProjectTests:
     def failure(self, texts: Texts) -> str | None:
         """Runs the tests on a version. Returns the reason if they fail, otherwise None.
 
-        Raises RequestError if the command cannot be started, and ToolFailed if it does not end in time.
+        Raises RequestError if the command cannot be started, or if an edited file of the user's changed while it ran.
+        Raises ToolFailed if it does not end in time.
         """
+        before = {path: _content(path) for path in texts}
         with child.workplace() as folder:
             files = {}
             for number, (path, text) in enumerate(texts.items()):
@@ -62,6 +65,11 @@ class ProjectTests:
                 done = child.run(self.words, self.seconds * CORES, folder, env=env, patience=1 / CORES)
             except CompilerMissing as error:
                 raise RequestError(f"--test: {error}") from None
+        if changed := next((path for path, content in before.items() if _content(path) != content), None):
+            raise RequestError(
+                f"--test: {changed} changed while the tests ran, so they say nothing about the version; the file is "
+                "left as it is; fix: tests that do not write it, and no edits of it while they run"
+            )
         if done.returncode == 0:
             return None
         lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
@@ -72,3 +80,10 @@ class ProjectTests:
         """Raises RequestError if the tests fail on the untouched code: then they say nothing about a change."""
         if (failure := self.failure(texts)) is not None:
             raise RequestError(f"--test on the untouched code: {failure}; fix the tests: {self.command}")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None

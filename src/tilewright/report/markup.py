@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from tilewright.printable import printable
@@ -18,6 +19,9 @@ _DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
 
 VOID = frozenset({"meta", "br", "hr", "col", "wbr"})
 """HTML elements without an end tag."""
+
+REMEMBERED = 80
+"""The length of the longest text whose escaped form is remembered."""
 
 
 class Markup(str):
@@ -39,7 +43,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
         attributes["data_ledger"] = "\n".join(ids)
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     shown = "".join(
-        f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
+        f" {key}" if value is True else f' {key}="{_text(value, quote=True)}"'
         for key, value in given
         if value is not None and value is not False
     )
@@ -59,8 +63,20 @@ def _escaped(child: Child) -> str:
     if isinstance(child, Markup):
         return child
     if isinstance(child, (str, int, float)):
-        return html.escape(_short(child), quote=False)
+        return _text(child, quote=False)
     return joined(*child)
+
+
+def _text(value: str | int | float, quote: bool) -> str:
+    if isinstance(value, str) and len(value) <= REMEMBERED:
+        return _remembered(value, quote)
+    return html.escape(_short(value), quote)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(value: str, quote: bool) -> str:
+    """Returns the escaped text. The cells of long tables have few different texts."""
+    return html.escape(_short(value), quote)
 
 
 def _short(value: str | int | float) -> str:

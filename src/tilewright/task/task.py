@@ -34,6 +34,8 @@ from tilewright.task.tensors import (
     Tensor,
 )
 
+NAME_BYTES = 200
+"""The most bytes of a name: a file name may have 255."""
 PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")  # may be coarser than the output's dtype
 Returned = TypeVar("Returned")
 
@@ -73,6 +75,12 @@ class _LaunchOfEach:
         name, config = split_off(offered["config"])
         what = f"launch of implementation '{name}' of task '{self.task}'"
         return call_by_name(self.implementations[name].launch, {**offered, "config": config}, what)
+
+
+def _check_name(what: str, name: object) -> None:
+    """Raises TaskError if a task or a workload cannot have this name, because files and branches are named after it."""
+    if not isinstance(name, str) or not name.strip() or len(name.encode(errors="replace")) > NAME_BYTES:
+        raise TaskError(f"{name!r:.60} is no name for a {what}; give a text of 1 to {NAME_BYTES} bytes")
 
 
 def _no_launch() -> Launch:
@@ -141,6 +149,8 @@ class Task(Declaration):
         if not self.workloads:
             raise TaskError(f"task '{self.name}' has no workloads: give at least one, "
                             'e.g. workloads={"small": {"M": 1024}}')  # fmt: skip
+        for what, named in (("task", self.name), *(("workload", workload) for workload in self.workloads)):
+            _check_name(what, named)
         for name, spec in self.tensors.items():
             if spec.dtype not in ITEM_BYTES:
                 raise TaskError(f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}")

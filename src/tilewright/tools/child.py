@@ -7,6 +7,7 @@ nothing about the kernel that the tool was given.
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import resource
@@ -61,13 +62,59 @@ class Finished:
         return f"{tool} returned {self.returncode}: {said.partition('error: ')[2] or said}"
 
 
+CUTILE_FOLDER = "CUDA_TILE_TEMP_DIR"
+_own_cutile_folder: list[str] = []
+
+
+def name_folder_of_cutile() -> None:
+    """Says where cuda.tile makes its temporary folder in this process and in the processes that it starts.
+
+    cuda.tile 1.7 makes the folder when it is imported, and removes it at a normal end only. The keeper removes this one
+    after every end. Does nothing if the user has named a folder.
+    """
+    if not os.environ.get(CUTILE_FOLDER):
+        _own_cutile_folder.append(str(_new_folder()))
+        os.environ[CUTILE_FOLDER] = _own_cutile_folder[-1]
+
+
+def own_temporary_folder(folder: str) -> None:
+    """Makes ``folder`` the temporary folder of this process, also of cuda.tile."""
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    if "/tilewright-" in os.environ.get(CUTILE_FOLDER, ""):  # else the user has named one
+        os.environ[CUTILE_FOLDER] = folder
+
+
+def remove_with_parent() -> None:
+    """At the end of this child process, removes the folder of cuda.tile if the process that named it was killed.
+
+    The keeper may have removed the folder before this process imported cuda.tile, which makes it again.
+    """
+    folder = os.environ.get(CUTILE_FOLDER, "")
+
+    def remove() -> None:
+        if Path(folder).name.startswith("tilewright-") and f"-{os.getppid()}-" not in folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+
+
+def remove_folder_of_cutile() -> None:
+    for folder in _own_cutile_folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder() -> Path:
+    """Returns the name of a new temporary folder, with the number of this process (see `versions.leftovers`)."""
+    return Path(tempfile.gettempdir(), f"tilewright-{os.getpid()}-{secrets.token_hex(8)}")
+
+
 @contextmanager
 def workplace() -> Iterator[Path]:
     """Makes a folder for a tool's files. The folder is removed at the end, even if this process is killed.
 
     The keeper knows the folder before it is made, and until it is gone: a signal may end this process at any moment.
     """
-    folder = Path(tempfile.gettempdir(), f"tilewright-{os.getpid()}-{secrets.token_hex(8)}")
+    folder = _new_folder()
     with kept(f"remove {folder}", until=lambda: not folder.exists()):
         folder.mkdir(0o700)
         try:
@@ -305,6 +352,8 @@ class _Keeper:
             )
         finally:
             os.close(read)
+        for folder in _own_cutile_folder:
+            os.write(self.pipe, os.fsencode(f"+ remove {folder}\n"))
 
     def settle(self) -> None:
         """Waits for the end of ``starter``. Otherwise ``os.wait`` in the user's program could return this process."""

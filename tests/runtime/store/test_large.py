@@ -52,7 +52,8 @@ def test_names_and_files_are_read_once_for_each_kernel(
     monkeypatch.setattr(evidence.Kernels, "_fitting", counted("fitting", evidence.Kernels._fitting))
     monkeypatch.setattr(codec._Reader, "_record", counted("slow", codec._Reader._record))
     stored = Winners(strict=True).all()
-    assert len(evidence.Kernels(Winners(strict=True).places())) == count and unchanged.executed_files(stored) == ()
+    kernels = evidence.Kernels(Winners(strict=True).places)
+    assert len(kernels) == count and len(list(kernels)) == KERNELS and unchanged.executed_files(stored) == ()
     assert calls == {"digest": KERNELS, "fitting": KERNELS, "slow": 0}
 
 

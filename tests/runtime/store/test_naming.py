@@ -30,7 +30,7 @@ def named(winners: Sequence[Winner]) -> Kernels:
     store.put_all(winners)
     places = {place[0]: place for place in store.places()}
     assert [kernel for _, kernel, _ in store.places()] == [one.kernel for one in store.each()]
-    return Kernels(places[one.key] for one in winners)
+    return Kernels(lambda: [places[one.key] for one in winners])
 
 
 def test_where_a_kernel_stands() -> None:

@@ -32,6 +32,9 @@ from tilewright.playbook.base import NotApplicable
 
 _HEADER = re.compile(r"(?:--- |\+\+\+ |rename (?:from|to) |copy (?:from|to) |diff --git )(?P<names>[^\t]*)")
 _LINK = re.compile(r"(?:new file mode|new mode|old mode|deleted file mode) (?P<mode>\d+)")
+_ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+"""The declaration of an encoding, as in PEP 263. In another encoding, a comment may be code."""
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 _DEFINITIONS = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom
@@ -108,6 +111,8 @@ def _listed(names: Iterable[str]) -> str:
 def _refuse_statements(path: Path, old: str, new: str, regions: Regions) -> None:
     """Raises `RefusedProposal` if the new text changes what is protected, or brings a sign of tampering."""
     before = Module(path, old)
+    if hidden := _hidden(old, new):
+        raise RefusedProposal(f"the changed {path.name} {hidden}", True)
     try:
         after = Module(path, new)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -129,6 +134,16 @@ def _refuse_statements(path: Path, old: str, new: str, regions: Regions) -> None
             raise RefusedProposal(
                 f"changes {what}, which is no part of the kernel or its launch; open: {_listed(sorted(opened))}"
             )
+
+
+def _hidden(old: str, new: str) -> str:
+    """Returns how a text reads otherwise than Python runs it; "" if it does not."""
+    if signs := sorted({*_DIRECTIONS.findall(new)} - {*_DIRECTIONS.findall(old)}):
+        return f"has U+{ord(signs[0]):04X}, which changes the order in which text is shown"
+    for line in new.split("\n")[:2]:  # where Python looks for it
+        if (found := _ENCODING.match(line)) and found[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
+            return f"declares the encoding {shown(found[1], 40)}; the text has to be UTF-8"
+    return ""
 
 
 def _protected(before: Module, after: Module, protected: Mapping[str, str]) -> Iterator[str]:
@@ -158,9 +173,16 @@ def _new_signs(
     unsafe = {name for name in before.imported if not _is_safe(before, name)}
     shared = {node.id for name in opened for each in before.bound.get(name, ()) for node in _names(each)}
     fixed = {*protected} - before.imported - shared
+    origins: dict[str, set[str]] = {}
+    for name, origin in _origins(before.statements):
+        origins.setdefault(name, set()).add(origin)
     for statement in _changed(before, after):
         old = next((each for name in bound_names(statement) for each in before.bound.get(name, ())), None)
         yield from new_signs(statement, old, before.imported)
+        yield from (
+            f"replaces the imported {name}" for name, origin in _origins([statement])
+            if name in before.imported and origin not in origins[name]
+        )  # fmt: skip
         if any(is_task(node) for node in ast.walk(statement)):
             continue
         used, was = ({node.id for node in _names(each)} if each is not None else set() for each in (statement, old))
@@ -183,6 +205,19 @@ def _is_safe(module: Module, name: str) -> bool:
             if not roots <= SAFE_ROOTS:
                 return False
     return True
+
+
+def _origins(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yields each name that an import binds, and what it is bound to."""
+    for node in (each for statement in statements for each in ast.walk(statement)):
+        if isinstance(node, ast.Import):  # `import a.b` binds a
+            yield from (
+                (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
+                for alias in node.names
+            )  # fmt: skip
+        elif isinstance(node, ast.ImportFrom):
+            whence = "." * node.level + (node.module or "")
+            yield from ((alias.asname or alias.name, f"{whence}.{alias.name}") for alias in node.names)
 
 
 def _changed(before: Module, after: Module) -> Iterator[ast.stmt]:

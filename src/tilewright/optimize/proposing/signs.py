@@ -7,6 +7,7 @@ Signs are advisory, as all static screening is. They refuse the plain attempts w
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 
@@ -27,6 +28,14 @@ _CALLS = {
     "breakpoint": "stops the process", "input": "reads the terminal",
 }  # fmt: skip
 _FILES = {"load", "save", "savez", "loadtxt", "savetxt", "fromfile", "tofile", "memmap", "genfromtxt", "lib"}
+_MODULES = {
+    "builtins", "ctypes", "ctypeslib", "f2py", "gc", "importlib", "inspect", "modules", "multiprocessing", "os",
+    "pathlib", "popen", "shutil", "signal", "socket", "subprocess", "sys", "system", "testing", "threading",
+    "DataSource",
+}  # fmt: skip
+"""Attributes by which a harmless module gives away another one, as in ``np.f2py.os``."""
+_BY_NAME = {"getattr", "attrgetter", "methodcaller"}
+_PRIVATE = re.compile(r"\b__[a-z]\w*__\b")
 _MUTATORS = {"append", "add", "update", "setdefault", "extend", "insert", "__setitem__", "pop", "clear"}
 _CACHES = {"cache", "lru_cache", "cached_property"}
 
@@ -41,6 +50,7 @@ def new_signs(statement: ast.stmt, before: ast.stmt | None, imported: Collection
 
 
 def _signs(statement: ast.stmt, imported: Collection[str]) -> Iterator[str]:
+    called = {id(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call)}
     for node in ast.walk(statement):
         if isinstance(node, ast.Import):
             yield from filter(None, (_import(alias.name, "") for alias in node.names))
@@ -48,6 +58,8 @@ def _signs(statement: ast.stmt, imported: Collection[str]) -> Iterator[str]:
             yield from filter(None, (_import(node.module or "", alias.name) for alias in node.names))
         elif isinstance(node, ast.Name) and node.id in _CALLS and isinstance(node.ctx, ast.Load):
             yield f"{_CALLS[node.id]} ({node.id})"
+        elif isinstance(node, ast.Name) and node.id in _BY_NAME and (node.id != "getattr" or id(node) not in called):
+            yield f"reaches for attributes by name ({node.id})"
         elif isinstance(node, ast.Name) and node.id.startswith("__"):
             yield f"reaches into Python ({node.id})"
         elif isinstance(node, ast.Name) and node.id in imported and not isinstance(node.ctx, ast.Load):
@@ -56,12 +68,18 @@ def _signs(statement: ast.stmt, imported: Collection[str]) -> Iterator[str]:
             yield from _attribute(node)
         elif isinstance(node, ast.Call):
             yield from _call(node)
+        elif isinstance(node, ast.MatchClass) and any(name.startswith("_") for name in node.kwd_attrs):
+            yield f"reaches for private attributes ({ast.unparse(node)})"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _PRIVATE.search(node.value):
+            yield f"names a private attribute in a text ({_PRIVATE.findall(node.value)[0]})"
         elif isinstance(node, ast.Global | ast.Nonlocal):
             yield f"keeps state between calls ({', '.join(node.names)})"
     yield from _state(statement)
 
 
 def _import(module: str, name: str) -> str:
+    if name == "*":
+        return f"imports all names of {module}"
     root = module.partition(".")[0]
     public = module.startswith(_PARTS_OF) and "._" not in module
     own = module == "tilewright" and not name[:1].islower()
@@ -77,6 +95,10 @@ def _attribute(node: ast.Attribute) -> Iterator[str]:
         yield f"replaces an attribute ({ast.unparse(node)})"
     if node.attr.startswith("_"):
         yield f"reaches for the private {node.attr}"
+    if node.attr in _MODULES:
+        yield f"reaches for another module ({ast.unparse(node)})"
+    if node.attr in _BY_NAME:
+        yield f"reaches for attributes by name ({node.attr})"
     if isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy") and node.attr in _FILES:
         yield f"reads or writes files ({ast.unparse(node)})"
 
@@ -104,6 +126,8 @@ def _state(statement: ast.stmt) -> Iterator[str]:
             kept = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
             kept = node.func.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next" and node.args:
+            kept = node.args[0]
         else:
             continue
         while isinstance(kept, ast.Attribute | ast.Subscript):

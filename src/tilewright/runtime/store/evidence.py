@@ -8,11 +8,12 @@ kernel is shown as the shortest ending of its full name that no other kernel of 
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Json, Value
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.described import DescribedLaunch
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
-    from tilewright.runtime.store.verifying import Verified
 
 
 def winner_of(
@@ -186,26 +186,54 @@ def _us(winner: Winner, index: int | None, imported: str) -> float | None:
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None
     else:
         us = winner.machine.get(imported)
-    return float(us) if isinstance(us, (int, float)) else None
+    if not isinstance(us, (int, float)) or not 0 < us <= sys.float_info.max:  # the store may have been changed
+        return None
+    return float(us)
+
+
+class OfKernel(Protocol):
+    """A winner, or the verdict on one."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
 
 
 class Kernels:
-    """The names of the kernels of a store.
+    """The names of the kernels of a store. Nothing is read before a name is asked for.
 
-    places: key, kernel and place of each winner (`Winners.places`).
+    places: returns key, kernel and place of each winner (`Winners.places`).
     """
 
-    def __init__(self, places: Iterable[tuple[str, str, Place]]) -> None:
-        inside = {
-            key: (kernel, _module(*map(_text_or_none, place[:3]), str(place[3] or ""))) for key, kernel, place in places
+    def __init__(self, places: Callable[[], Iterable[tuple[str, str, Place]]]) -> None:
+        self._places = places
+
+    @cached_property
+    def _inside(self) -> dict[str, tuple[str, str]]:
+        """Maps a key to the kernel and its module."""
+        return {
+            key: (kernel, _module(*map(_text_or_none, place[:3]), str(place[3] or "")))
+            for key, kernel, place in self._places()
         }
+
+    @cached_property
+    def _by_key(self) -> dict[str, str]:
+        """Maps a key to the kernel's full name."""
         modules: dict[str, set[str]] = {}
-        for kernel, module in inside.values():
-            modules.setdefault(kernel, set()).add(module)
-        self._by_key = {key: _full_name(*each, modules[each[0]] - {""}) for key, each in inside.items()}
-        one_of_each = {self._by_key[key]: kernel for key, (kernel, _) in inside.items()}
-        self._full_names = tuple(one_of_each)
-        self._called = {full: self._shortest(full, kernel) for full, kernel in one_of_each.items()}
+        for kernel, inside in self._inside.values():
+            modules.setdefault(kernel, set()).add(inside)
+        return {key: _full_name(*each, modules[each[0]] - {""}) for key, each in self._inside.items()}
+
+    @cached_property
+    def _kernels(self) -> dict[str, str]:
+        """Maps each full name to the kernel's own name."""
+        return {self._by_key[key]: kernel for key, (kernel, _) in self._inside.items()}
+
+    @cached_property
+    def _called(self) -> dict[str, str]:
+        """Maps each full name to the short one."""
+        return {full: self._shortest(full, kernel) for full, kernel in self._kernels.items()}
 
     def __iter__(self) -> Iterator[str]:
         """Yields the short names of the kernels."""
@@ -215,7 +243,7 @@ class Kernels:
         """Returns the number of winners."""
         return len(self._by_key)
 
-    def called(self, winner: Winner | Verified) -> str:
+    def called(self, winner: OfKernel) -> str:
         """Returns the short name of the winner's kernel."""
         return self._called.get(self._by_key.get(winner.key, ""), winner.kernel)
 
@@ -233,7 +261,7 @@ class Kernels:
         return (winner for winner in winners if self._by_key.get(winner.key) == fitting[0])
 
     def _fitting(self, name: str) -> list[str]:
-        return [name] if name in self._full_names else [n for n in self._full_names if n.endswith(f".{name}")]
+        return [name] if name in self._kernels else [n for n in self._kernels if n.endswith(f".{name}")]
 
     def _shortest(self, full: str, kernel: str) -> str:
         before = full[: -len(kernel)].split(".")

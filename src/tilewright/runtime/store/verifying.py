@@ -126,7 +126,7 @@ class _WrongWinner(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class VerifyingPlan:
     """What `verify` is going to do, found without executing anything.
 
     entries: in order, the verdict on each winner that cannot be raced, and the key of each other winner.
@@ -137,7 +137,7 @@ class Plan:
     files: tuple[Path, ...]
 
 
-def planned(winners: Iterable[Winner], here: Here) -> Plan:
+def planned(winners: Iterable[Winner], here: Here) -> VerifyingPlan:
     """Checks all winners, and keeps none of them: a large store takes little memory."""
     files: dict[Path, None] = {}
     entries: list[Verified | str] = []
@@ -149,7 +149,7 @@ def planned(winners: Iterable[Winner], here: Here) -> Plan:
         else:
             files.update(dict.fromkeys(Path(launch.file) for launch in launches.values()))
             entries.append(winner.key)
-    return Plan(tuple(entries), tuple(files))
+    return VerifyingPlan(tuple(entries), tuple(files))
 
 
 def verify(
@@ -165,7 +165,7 @@ def verify(
 ) -> Iterator[Verified]:
     """Yields the verdict on each winner, in order. With ``device=None``, nothing is raced. ``seconds``: wall time of a
     race. ``seed``: for the data and the order of rounds. ``memory``: torch's device for the arrays. ``total``: the
-    number of winners, for the progress. A verdict of a `Plan` among the winners is yielded as it is."""
+    number of winners, for the progress. A verdict of a `VerifyingPlan` among the winners is yielded as it is."""
     lost = ""
     for done, winner in enumerate(winners):
         if isinstance(winner, Verified):

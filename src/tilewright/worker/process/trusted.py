@@ -18,6 +18,7 @@ from tilewright.errors import TaskError, TilewrightError, first_line, in_one_lin
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task, call_by_name
 from tilewright.task.tensors import Dims
+from tilewright.tools.child import remove_with_parent
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import private_stdout, receive, send
 
@@ -86,6 +87,7 @@ def main() -> None:
         signal.SIGTERM,
     ):  # only the parent handles these signals, even if all processes get them
         signal.signal(number, signal.SIG_IGN)
+    remove_with_parent()
     serve(sys.stdin, private_stdout())
 
 
