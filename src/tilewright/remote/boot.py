@@ -242,7 +242,7 @@ def attach(
             base = where / "files" / work
             paths = os.pathsep.join([str(where / "code" / code), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
             command = [interpreter, "-m", "tilewright.remote.agent", str(path), str(base), str(linger)]
-            variables = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+            variables = {**os.environ, "PYTHONPATH": paths}
             with log.open("w") as out:
                 agent = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=base / cwd, env=variables,
