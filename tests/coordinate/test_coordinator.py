@@ -21,10 +21,12 @@ from tests.coordinate.made_agent import (
     worked,
 )
 
+from tilewright.coordinate import from_run
 from tilewright.coordinate.agent_plan import lines_of, refuse_what_is_not_here
 from tilewright.coordinate.coordinator import Coordinator
+from tilewright.coordinate.priority import WorkItem
 from tilewright.errors import MachineError, RequestError, ToolFailed
-from tilewright.ledger.agent_records import STEPS, AgentParts
+from tilewright.ledger.agent_records import STEPS, AgentChange, AgentFinding, AgentParts
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.optimize.versions.journal import Journal
 from tilewright.program.findings.base import RunFinding
@@ -396,6 +398,20 @@ def test_a_finding_whose_lines_a_kept_change_rewrote_is_mended(
     ends = {each.item: each for each in book.parts.ends}
     assert (ends["O1"].why, ends["O1"].reason) == ("mechanism already present", "S1.1 fast has rewritten these lines")
     assert ends["O2"].reason.startswith("needs a proposer")
+
+
+@pytest.mark.parametrize(("file", "is_mended"), [("my model.py", True), ("model (old).py", False)])
+def test_the_file_of_a_finding_may_have_any_name(tmp_path: Path, file: str, is_mended: bool) -> None:
+    """In a name with parentheses the place is not found, and the finding stays open."""
+    path = str(tmp_path.resolve() / file)
+    text = f"the host reads a value ({file}:1, 25.0 % of the step's time)"
+    change = AgentChange(
+        id="S1.1", item="S1", specialist="profiling", name="fast", rationale="it is faster", site=f"{file}:1",
+        texts={path: "fast = 1\n"}, before={path: "slow = 1\n"},
+    )  # fmt: skip
+    found = AgentFinding(id="O1", kind="host-reads", level="High", text=text, item="O1")
+    end = from_run.untried(WorkItem("O1", text, "High"), found, [change], tmp_path / "train.py")
+    assert end.why == ("mechanism already present" if is_mended else "blocked")
 
 
 def test_a_finding_at_the_place_of_a_change_belongs_to_its_item(

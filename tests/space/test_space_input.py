@@ -40,10 +40,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         {"constants": {"TILE_M": [64], "occupancy": [1]}},
         "'occupancy' is both a constant and a hint; declare it once",
     ),
-    "unknown hint": (
-        {"hints": {"ocupancy": [1]}},
-        "unknown hint 'ocupancy'; known: ",
-    ),
+    "unknown hint": ({"hints": {"ocupancy": [1]}}, "unknown hint 'ocupancy'; known: "),
     "bad occupancy": ({"hints": {"occupancy": [33]}}, "occupancy=33 is not valid; use 1 to 32, or None"),
     "bad num_ctas": ({"hints": {"num_ctas": [3]}}, "num_ctas=3 is not valid; use 1, 2, 4, 8, 16, or None"),
     "bad warps": ({"hints": {"num_worker_warps": [16]}}, "num_worker_warps=16 is not valid; use 4, 8, or None"),

@@ -289,6 +289,8 @@ def test_a_good_reference_gets_float64_and_says_nothing() -> None:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_the_examples_references_can_be_checked_against(file: str) -> None:
+    if file == "cute_gemm.py":
+        pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed: pip install 'tilewright[cutedsl]'")
     task = load_task(str(EXAMPLES / file))
     try_reference(task, smaller(task))
 

@@ -109,6 +109,8 @@ def same_parameters(language: Language, launch: Launch, lowered: Any) -> Program
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_the_front_end_names_the_parameters_that_the_code_has(file: Path) -> None:
+    if file.stem == "cute_gemm":
+        pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed: pip install 'tilewright[cutedsl]'")
     task = load_task(str(file))
     workload = min(task.selected(None), key=lambda one: task.work(one.dims))
     lowered = lower(task, Unit(workload, task.space.shipped, default_board("sm_90")))

@@ -28,7 +28,7 @@ class FileGuard:
 
         The file is not restored, because the user may have edited it.
         """
-        now = {path: _content(path) for path in self._contents}
+        now = {path: content_of(path) for path in self._contents}
         changed = next((path for path, content in self._contents.items() if now[path] != content), None)
         self._contents = now
         return changed
@@ -39,11 +39,12 @@ def _contents(files: Iterable[Path]) -> Iterable[tuple[Path, bytes]]:
     folders = dict.fromkeys(path.parent for path in named)
     beside = (path for folder in folders for path in sorted(folder.rglob("*.py")))
     for _, path in zip(range(FILES), dict.fromkeys((*named, *beside)), strict=False):
-        if (content := _content(path)) is not None and len(content) <= FILE_BYTES:
+        if (content := content_of(path)) is not None and len(content) <= FILE_BYTES:
             yield path, content
 
 
-def _content(path: Path) -> bytes | None:
+def content_of(path: Path) -> bytes | None:
+    """Returns the content of a file; None if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:

@@ -24,8 +24,8 @@ FOUND = "O"
 """The beginning of the ids of items that a recorded run gave."""
 SAME_CAUSE: Mapping[str, str] = {"host-reads": "host-sync"}
 """Rule → the kind of a profile's finding that has the same cause."""
-PLACE = re.compile(r"\(([^()\s]+):(\d+)(?: to (\d+))?(?:, [^()]*)?\)")
-"""The file and lines in the text of a finding, as `items_of_run` writes them."""
+PLACE = re.compile(r"\(([^()]+):(\d+)(?: to (\d+))?(?:, [^()]*)?\)$")
+"""The file and lines at the end of the text of a finding, as `items_of_run` writes them."""
 NEEDS_PROPOSER = "needs a proposer: no change of a program is known to be right at this place"
 
 
@@ -97,9 +97,11 @@ def untried(item: WorkItem, finding: AgentFinding, kept: Sequence[AgentChange], 
 
 
 def _rewritten(finding: AgentFinding, kept: Sequence[AgentChange], script: Path) -> AgentChange | None:
-    """Returns the kept change after which no line of the finding's place is as it was recorded; None if there is
-    none."""
-    file, first, last = PLACE.findall(finding.text)[-1]
+    """Returns the kept change after which no line of the finding's place is as it was recorded; None if there is none,
+    or if the text does not show the place (a file's name may have parentheses)."""
+    if (place := PLACE.search(finding.text)) is None:
+        return None
+    file, first, last = place.groups()
     path, lines = str((script.parent / file).resolve()), range(int(first) - 1, int(last or first))
     changes = [(change, each) for change in kept for each in change.texts if str(Path(each).resolve()) == path]
     for change, name in changes:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.candidate.guard import content_of
 from tilewright.errors import CompilerMissing, RequestError
 from tilewright.runtime.replaced import VARIABLE
 from tilewright.runtime.started import python_path
@@ -51,7 +52,7 @@ class ProjectTests:
         Raises RequestError if the command cannot be started, or if an edited file of the user's changed while it ran.
         Raises ToolFailed if it does not end in time.
         """
-        before = {path: _content(path) for path in texts}
+        before = {path: content_of(path) for path in texts}
         with child.workplace() as folder:
             files = {}
             for number, (path, text) in enumerate(texts.items()):
@@ -65,7 +66,7 @@ class ProjectTests:
                 done = child.run(self.words, self.seconds * CORES, folder, env=env, patience=1 / CORES)
             except CompilerMissing as error:
                 raise RequestError(f"--test: {error}") from None
-        if changed := next((path for path, content in before.items() if _content(path) != content), None):
+        if changed := next((path for path, content in before.items() if content_of(path) != content), None):
             raise RequestError(
                 f"--test: {changed} changed while the tests ran, so they say nothing about the version; the file is "
                 "left as it is; fix: tests that do not write it, and no edits of it while they run"
@@ -80,10 +81,3 @@ class ProjectTests:
         """Raises RequestError if the tests fail on the untouched code: then they say nothing about a change."""
         if (failure := self.failure(texts)) is not None:
             raise RequestError(f"--test on the untouched code: {failure}; fix the tests: {self.command}")
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None

@@ -156,6 +156,19 @@ class Space:
             return config in self.only
         return config.keys() == set(self.knobs) and all(config[name] in each for name, each in self._declared().items())
 
+    def restored(self, values: Mapping[str, Value]) -> Configuration | None:
+        """Returns stored values as a configuration, with its knobs in their order.
+
+        Returns None if the names are not those of the space, or if a value is not declared with its type: 2.0 and True
+        equal 2 and 1, but are other constants. Constraints are not tested.
+        """
+        names = self.knobs_of(values)
+        if values.keys() != {*names}:
+            return None
+        found = Configuration.of({name: values[name] for name in names})
+        typed = all(repr(value) in map(repr, self.known_values(name)) for name, value in found.items())
+        return found if typed else None
+
     def allows(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> str | None:
         """Returns None if the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
         return next(self._problems(config, arch, dims), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tilewright.hardware.machine import Target
@@ -65,11 +66,9 @@ class TuneRequest:
     def searches(self, workloads: Sequence[Workload], jobs: int) -> dict[str, Searching]:
         """Returns the search of each workload, by name. Its first batch is ready. ``jobs``: the number of compilers."""
         space, board, dtype = self.task.space, self.target.board, self.task.compute_dtype
-        searches = {}
+        kind, searches = cache(self._kind), dict[str, Searching]()
         for workload in workloads:
-            seeds = seeds_of(
-                space, self.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm, kind=self._kind
-            )
+            seeds = seeds_of(space, self.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm, kind=kind)
             searches[workload.name] = Searching(
                 workload, space, board.sm, self.limits, strategy=self.strategy, seeds=seeds, seed=self.seed or 0,
                 pace=jobs / len(workloads),

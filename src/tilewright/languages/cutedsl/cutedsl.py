@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import CompilerMissing, MachineError, NoGpu, ToolFailed, first_line
+from tilewright.errors import CompilerMissing, MachineError, NoGpu, first_line
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import installed_version
 from tilewright.languages import cubins
@@ -25,6 +24,7 @@ from tilewright.languages.base import Argument, Hints, Language, Lowered
 from tilewright.languages.cutedsl import child as child_process
 from tilewright.languages.cutedsl.tracing import Traced, host_function, traced
 from tilewright.languages.cutedsl.versions import FIX, PACKAGE, untested
+from tilewright.languages.resident_compiler import compiled_files, unexplained
 from tilewright.records import Built, Configuration, Failed, LaunchFacts
 from tilewright.space.knobs import Hint
 from tilewright.task.task import Launch
@@ -33,6 +33,8 @@ from tilewright.tools import child
 from tilewright.tools.resident import Resident
 
 ON_A_GPU = "CuTe DSL kernels run on a GPU only (they have no Tile IR)"
+COMPILER = "CuTe DSL's compiler"
+"""The name of the process in messages."""
 OPT_LEVEL, MAXNREG = "opt_level", "maxnreg"
 HIGHEST = 3
 """The optimization level that `cute.compile` chooses."""
@@ -97,24 +99,15 @@ class CuteDsl(Language):
         options = dict(lowered.options)
         job = {"arch": ARCHITECTURES[lowered.arch], OPT_LEVEL: options[OPT_LEVEL],
                MAXNREG: options[MAXNREG]}  # fmt: skip
-        with child.workplace() as folder:
-            (folder / "kernel.mlir").write_bytes(lowered.code)
-            (folder / "job.json").write_text(json.dumps(job))
-            started = time.perf_counter()
-            try:
-                done = _process().run(folder, seconds)
-            except CompilerMissing:
-                raise
-            except ToolFailed as error:
-                return Failed("tool", str(error))
-            elapsed = time.perf_counter() - started
-            if done.returncode != 0:
-                return _failure(folder, done)
-            shared = json.loads((folder / "kernel.json").read_text())["shared"]
-            cubin, made = ((folder / f"kernel.{ending}").read_bytes() for ending in ("cubin", OBJECT))
+        made = compiled_files(_process(), "mlir", lowered.code, job, seconds, _failure)
+        if isinstance(made, Failed):
+            return made
+        shared = json.loads(made.files["json"])["shared"]
         facts = LaunchFacts(int(str(options["threads"])), int(str(options["cluster"])), shared)
-        built = Built(lowered.configuration, lowered.arch, cubin, lowered.symbol, elapsed, facts=facts)
-        return replace(built, files={OBJECT: made}, cache_key=cubins.key_of(lowered, PACKAGE))
+        built = Built(
+            lowered.configuration, lowered.arch, made.files["cubin"], lowered.symbol, made.seconds, facts=facts
+        )
+        return replace(built, files={OBJECT: made.files[OBJECT]}, cache_key=cubins.key_of(lowered, PACKAGE))
 
     def remember(self, built: Sequence[Built]) -> int:
         return cubins.store(built)
@@ -176,9 +169,7 @@ def _failure(folder: Path, done: child.Finished) -> Failed:
             return Failed("compile", said.strip())
     if (folder / "failed").exists():
         return Failed("compile", first_line((folder / "failed").read_text()))
-    said = first_line(done.stderr)
-    complaint = done.complaint("CuTe DSL's compiler")
-    return Failed("tool", complaint + (f": {said}" if said and done.returncode < 0 else ""))
+    return unexplained(done, COMPILER)
 
 
 @cache
@@ -189,4 +180,4 @@ def _process() -> Resident:
     places = [Path(spec.origin).parents[1]]
     if package is not None and package.submodule_search_locations:
         places.append(Path(next(iter(package.submodule_search_locations))).parent)
-    return Resident(Path(child_process.__file__), tuple(places), "CuTe DSL's compiler", FIX)
+    return Resident(Path(child_process.__file__), tuple(places), COMPILER, FIX)

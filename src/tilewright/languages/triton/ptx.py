@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -16,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import CompilerMissing, ToolFailed, first_line
 from tilewright.hardware.architectures import WARP, architecture
 from tilewright.languages.base import DescriptorParameter, Lowered
+from tilewright.languages.resident_compiler import compiled_files, unexplained
 from tilewright.languages.triton import child as child_process
 from tilewright.languages.triton.front_end import Parameter, Ttir
 from tilewright.languages.triton.waits import WaitsInPtx
@@ -28,6 +27,8 @@ from tilewright.tools import child
 from tilewright.tools.resident import Resident
 
 FIX = "pip install 'tilewright[triton]'"
+COMPILER = "triton's compiler"
+"""The name of the process in messages."""
 TYPES = {
     "i1": "bool", "u1": "bool", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32",
     "fp64": "float64", **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -68,23 +69,12 @@ def assembled(given: Lowered, seconds: float, keep: bool = False) -> Built | Fai
 
     keep: whether `Built.files` gets the TTIR, the output of every stage, and Triton's metadata as ``json``.
     """
-    with child.workplace() as folder:
-        (folder / "kernel.ttir").write_bytes(given.code)
-        options = {name: json.loads(str(value)) for name, value in given.options}
-        job = {"arch": architecture(given.arch).number, "options": options, "keep": keep}
-        (folder / "job.json").write_text(json.dumps(job))
-        started = time.perf_counter()
-        try:
-            done = _process().run(folder, seconds)
-        except CompilerMissing:
-            raise
-        except ToolFailed as error:
-            return Failed("tool", str(error))
-        elapsed = time.perf_counter() - started
-        if done.returncode != 0:
-            return _failure(folder, done)
-        files = {file.suffix[1:]: file.read_bytes() for file in folder.glob("kernel.*")}
-    built = built_of(given, files, elapsed)
+    options = {name: json.loads(str(value)) for name, value in given.options}
+    job = {"arch": architecture(given.arch).number, "options": options, "keep": keep}
+    made = compiled_files(_process(), "ttir", given.code, job, seconds, _failure)
+    if isinstance(made, Failed):
+        return made
+    built = built_of(given, made.files, made.seconds)
     return built if keep else replace(built, files={})
 
 
@@ -137,8 +127,7 @@ def _failure(folder: Path, done: child.Finished) -> Failed:
         return Failed("compile", f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}")
     if (folder / "failed").exists():
         return Failed("compile", (folder / "failed").read_text())
-    said = first_line(done.stderr)
-    return Failed("tool", done.complaint("triton's compiler") + (f": {said}" if said and done.returncode < 0 else ""))
+    return unexplained(done, COMPILER)
 
 
 def begin() -> None:
@@ -152,4 +141,4 @@ def _process() -> Resident:
     spec = find_spec("triton")
     assert spec is not None and spec.origin is not None
     module = Path(child_process.__file__)
-    return Resident(module, (Path(spec.origin).parents[1],), "triton's compiler", FIX)
+    return Resident(module, (Path(spec.origin).parents[1],), COMPILER, FIX)

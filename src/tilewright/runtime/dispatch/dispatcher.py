@@ -174,16 +174,12 @@ class Dispatcher:
 def _declared(
     space: Space, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]
 ) -> Configuration | None:  # fmt: skip
-    """Returns the configuration of a row in the order of the space's knobs; None if the space does not allow it.
-    Its values have the types of the space's: 2.0 and True equal 2 and 1, but are other constants."""
+    """Returns the configuration of a row; None if the space does not have or allow it."""
     try:
-        knobs = space.knobs_of(config)
-        if config.keys() != {*knobs}:
-            return None
-        found = Configuration.of({name: config[name] for name in knobs})
-        if any(repr(value) not in map(repr, space.known_values(name)) for name, value in found.items()):
-            return None
-        return found if found in space.every_shipped or space.allows(found, arch, dims) is None else None
+        found = space.restored(config)
+        if found is None or found in space.every_shipped:
+            return found
+        return found if space.allows(found, arch, dims) is None else None
     except TilewrightError:  # it names an implementation that the task no longer has
         return None
 

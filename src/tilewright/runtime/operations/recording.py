@@ -128,6 +128,7 @@ class RecordingObserver(observing.Observer):
                 self._waiting = True
                 now = time.monotonic()
                 self._late = now + (min(AFTER_S, AFTER * (now - self.began)) if _alone() else 0.0)
+                self._resting = False  # else the next module would end this pause
                 self.recorder.pause()
 
     def _enough_steps(self) -> bool:

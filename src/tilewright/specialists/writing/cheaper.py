@@ -17,8 +17,6 @@ NORMAL = 1e-30
 """The reciprocal of a number of at least this size is a finite float32."""
 ADDED_POWER = "added power"
 """The operation ``exp2`` whose result is only added to a normal number. It may flush subnormal results to zero."""
-
-
 BOUNDED_QUOTIENT = "bounded quotient"
 """The operation ``/`` whose divisor is between 1 and 1e30, so that its reciprocal is a normal float32."""
 LARGE = 30.0
