@@ -30,7 +30,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import OtherMachine, driver_version, host
 from tilewright.remote import messages as said
 from tilewright.worker.early import WORKER
-from tilewright.worker.messages import Advanced, Lost, Message, PrepareInputs, Step, decode, encode
+from tilewright.worker.messages import Advanced, Message, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
 from tilewright.worker.session import Session
 
@@ -212,8 +212,7 @@ class Agent:
     ) -> Outcome[Message]:
         try:
             assert self._session is not None, "a task is opened before a step runs"
-            given: Message | Lost = self._session.run(step, silence=silence, on_progress=advanced)
-            return Outcome.of(given)
+            return self._session.run(step, silence=silence, on_progress=advanced)
         except MachineError as error:
             return Outcome("ERROR", reason=str(error))
         except TilewrightError as error:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, get_args
 
-from tilewright.worker.messages import Lost
-
 Answer = TypeVar("Answer")
 
 Status = Literal[
@@ -35,10 +33,3 @@ class Outcome(Generic[Answer]):
     reason: str = ""
     at: int | None = None
     """The index of the candidate that was running, if the worker announced it."""
-
-    @classmethod
-    def of(cls, given: Answer | Lost) -> Outcome[Answer]:
-        """Returns the outcome for what a session returned."""
-        if isinstance(given, Lost):
-            return cls(given.status, None, given.reason, given.at)
-        return cls("PASSED", given)
