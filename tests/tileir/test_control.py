@@ -387,7 +387,7 @@ def test_an_interrupted_run_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(interpreter, "IDLE_ROUNDS", 1 << 40)  # so that the deadlock lasts
     before = threading.active_count()
     main = threading.main_thread().ident
-    assert main is not None
+    assert main is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     interrupts = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
 
     def interrupted() -> None:
