@@ -11,8 +11,9 @@ has, and keeps it. It begins to verify when `ENOUGH_TO_START` of the candidates 
 compilers run, and races when `ENOUGH_TO_RACE` have. After the first race of a workload its slow compilers are ended.
 
 Each fleet is simulated with failures, too: GPUs are lost or kept busy by other work, worker processes are killed, and
-compile cores are lost, at random moments. A lost or busy GPU leaves its workload to another one, which begins it again.
-A new worker process repeats the step of the killed one. A lost core leaves its configuration to another core.
+compile cores are lost, at random moments. A lost or busy GPU is left out (`tune.sharing`); another one begins its
+workload again. A new worker process repeats the step of the killed one. A lost core leaves its configuration to
+another core.
 """
 
 from __future__ import annotations
@@ -53,7 +54,6 @@ class Failures:
     gpus_busy: float = 0.05
     workers_killed: float = 0.05
     cores_lost: float = 0.02
-    busy_seconds: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,6 @@ class Simulation:
                 item = yield request
                 yield from self._compiled(*item.item)
         except simpy.Interrupt:
-            self._lost("cores")
             if item is None and request.triggered:  # it was handed over at the very moment of the loss
                 item = request.value
             if item is None:
@@ -191,12 +190,9 @@ class Simulation:
 
     def _gpu(self) -> Steps:
         work: Work | None = None
-        ready, busy = False, 0.0
+        ready = False
         while True:
             try:
-                if busy:
-                    seconds, busy = busy, 0.0
-                    yield from self._during("busy", seconds, None)
                 if not ready:
                     yield from self._during("start", self.host * START, work)
                     ready = True
@@ -207,16 +203,12 @@ class Simulation:
                     work = None
                 yield self.more
             except simpy.Interrupt as failure:
-                ready = failure.cause != "worker"
                 if failure.cause == "worker":
+                    ready = False
                     continue
                 if work is not None:
                     self._put_back(work)
-                    work = None
-                if failure.cause == "lost":
-                    self._lost("gpus")
-                    return
-                busy = failure.cause
+                return
 
     def _tuned(self, work: Work) -> Steps:
         """Verifies and races one workload, as `tune.tune` does. A new worker process goes on where the last one was
@@ -281,26 +273,21 @@ class Simulation:
 
     # Failures ---------------------------------------------------------------------------------------------
 
-    def _lost(self, kind: str) -> None:
-        """Counts the time of a lost GPU or core as lost from now on: it is idle in the sums."""
-        self.failed[f"{kind} lost"] += 1
-
     def _plan(self, failures: Failures, horizon: float, rng: random.Random) -> None:
-        kinds: tuple[tuple[list[simpy.Process], float, Any], ...] = (
-            (self.gpus, failures.gpus_busy, failures.busy_seconds), (self.gpus, failures.workers_killed, "worker"),
-            (self.gpus, failures.gpus_lost, "lost"), (self.cores, failures.cores_lost, "lost"),
+        kinds: tuple[tuple[list[simpy.Process], float, str], ...] = (
+            (self.gpus, failures.gpus_busy, "GPUs busy"), (self.gpus, failures.workers_killed, "worker"),
+            (self.gpus, failures.gpus_lost, "GPUs lost"), (self.cores, failures.cores_lost, "cores lost"),
         )  # fmt: skip
         for processes, share, cause in kinds:
             for victim in rng.sample(processes, max(len(processes) > 1, int(share * len(processes)))):
                 self.env.process(self._failure(victim, processes, cause, rng.uniform(0.0, horizon)))
 
-    def _failure(self, victim: simpy.Process, processes: list[simpy.Process], cause: Any, at: float) -> Steps:
-        """Interrupts a process at a moment; the last one that is left is never lost."""
+    def _failure(self, victim: simpy.Process, processes: list[simpy.Process], cause: str, at: float) -> Steps:
+        """Interrupts a process at a moment. The last GPU or core is never left out."""
         yield self.env.timeout(at)
         alive = sum(process.is_alive for process in processes)
-        if victim.is_alive and (cause != "lost" or alive > 1):
-            if cause != "lost":
-                self.failed["workers killed" if cause == "worker" else "GPUs busy"] += 1
+        if victim.is_alive and (cause == "worker" or alive > 1):
+            self.failed["workers killed" if cause == "worker" else cause] += 1
             victim.interrupt(cause)
 
 

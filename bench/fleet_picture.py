@@ -15,14 +15,14 @@ DRAWN = (1, 4, 16, 64, 1000)
 """The numbers of GPUs that have a line in the picture."""
 SHOWN = ((1, 1), (1, 16), (4, 64), (16, 256), (64, 1024), (256, 4096), (1000, 4096))
 """GPUs and cores of the fleets whose time is shown by stage."""
-STAGES = ("start", "wait", "verify", "race", "repeated", "busy", "idle")
+STAGES = ("start", "wait", "verify", "race", "repeated", "idle")
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1000, 420, 70, 40, 60
 CHART, BARS = 470, 620
 """Where the chart ends, and where the bars begin."""
 STYLE = """text { font: 13px sans-serif; fill: #24292f } .grid { stroke: #d0d7de } .title { font-weight: bold }
 .line { fill: none; stroke-width: 2 } .one { stroke-dasharray: 4 4 }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .grid { stroke: #30363d } }"""
-COLOURS = ("#0969da", "#1a7f37", "#bf8700", "#cf222e", "#8250df", "#57606a", "#afb8c1")
+COLOURS = ("#0969da", "#1a7f37", "#bf8700", "#cf222e", "#8250df", "#afb8c1")
 Row = Mapping[str, Any]
 
 

@@ -44,7 +44,7 @@ def test_no_fleet_is_faster_than_its_work_allows(bench: ModuleType) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_fails_each_workload_is_finished_once(bench: ModuleType, seed: int) -> None:
     jobs = [job(bench, seconds=0.2 + 0.1 * (n % 3)) for n in range(12)]
-    failures = bench.Failures(gpus_lost=0.7, gpus_busy=0.7, workers_killed=1.0, cores_lost=0.7, busy_seconds=2.0)
+    failures = bench.Failures(gpus_lost=0.7, gpus_busy=0.7, workers_killed=1.0, cores_lost=0.7)
     found = bench.simulated(jobs, 4, 6, failures=failures, seed=seed)
     assert found.finished == dict.fromkeys(range(12), 1)
     assert found.failed["cores lost"] and found.failed["workers killed"] and found.gpus["repeated"] > 0
