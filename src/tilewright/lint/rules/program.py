@@ -147,8 +147,8 @@ def _dtypes_of_others(file: SourceFile, write: CacheWrite, covered: CoveredByKey
 
 
 def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
-    """Returns the expressions in a key's ``parts`` that are rounded to a power of two, except numbers of tokens, rows or
-    elements: exact ones would be searched again and again (`KeyTooExact`)."""
+    """Returns the expressions in a key's ``parts`` that are rounded to a power of two, except numbers of tokens, rows
+    or elements: exact ones would be searched again and again (`KeyTooExact`)."""
     rounded = []
     for call in (call for part in parts for call in file.every(ast.Call, part)):
         name = file.dotted(call.func).rpartition(".")[2].lower()
