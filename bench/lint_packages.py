@@ -81,6 +81,10 @@ def fetched(package: str, folder: Path) -> Path | str:
     return into
 
 
+def _version(package: str, folder: Path) -> str:
+    return next((wheel.name.split("-")[1] for wheel in (folder / "wheels" / package).glob("*.whl")), "")
+
+
 def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[str, Any]:
     path = finding.file
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -110,6 +114,7 @@ def drawn(folder: Path) -> dict[str, Any]:
             continue
         found = sorted(report.findings, key=lambda each: (str(each.file), each.line, each.code))
         used[package] = {
+            "version": _version(package, folder),
             "files": len(report.files),
             "findings": len(found),
             "rules": dict(Counter(f.code for f in found)),
@@ -122,9 +127,11 @@ def drawn(folder: Path) -> dict[str, Any]:
 
 
 def judged(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
-    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge."""
+    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge. Leaves
+    out the code, which the packages have."""
     verdicts = [json.loads(file.read_text()) for file in files]
     for row in record["findings"]:
+        row.pop("text", None)
         row["judged"] = [each[str(row["number"])] for each in verdicts]
     of = [Counter(each[str(row["number"])]["verdict"] for row in record["findings"]) for each in verdicts]
     return {**record, "verdicts": [dict(each) for each in of]}

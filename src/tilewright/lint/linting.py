@@ -23,7 +23,7 @@ ROOT = "ROOT"
 """The name of the working directory in SARIF."""
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
 """The comment that suppresses a finding: on the finding's line, or alone on the line above."""
-LANGUAGE = re.compile(rb"triton|cuda[._]tile|cutile|tilegym|tilewright", re.IGNORECASE)
+LANGUAGES = (b"triton", b"cuda.tile", b"cuda_tile", b"cutile", b"tilegym", b"tilewright")
 """A file below a folder is only read if it has one of these words. Else it has no kernel, launch, search or switch."""
 TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
 IN_TESTS: dict[Level, Level] = {"error": "warning", "warning": "note", "note": "note"}
@@ -96,7 +96,8 @@ def lint_paths(
 
 def _mentions_a_language(path: Path) -> bool:
     """Returns whether a file may have a finding. Searching the bytes is far faster than parsing. Raises OSError."""
-    return bool(LANGUAGE.search(path.read_bytes()))
+    text = path.read_bytes().lower()
+    return any(word in text for word in LANGUAGES)
 
 
 def _is_test(path: Path) -> bool:
