@@ -127,8 +127,10 @@ def drawn(folder: Path) -> dict[str, Any]:
 
 
 def judged(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
-    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge. Leaves
-    out the code, which the packages have."""
+    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge.
+
+    Leaves out the code, which the packages have.
+    """
     verdicts = [json.loads(file.read_text()) for file in files]
     for row in record["findings"]:
         row.pop("text", None)

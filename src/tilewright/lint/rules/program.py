@@ -266,7 +266,7 @@ class SwitchAfterCache(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for switch in switches(file):
+        for switch in switches(file) if tuning_caches(file) else ():
             test, owner = on_a_miss(file, switch), file.owner(switch)
             if test is None or owner is None or isinstance(test, Named):
                 continue

@@ -117,7 +117,8 @@ class IgnoredOnTileIr(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for kernel, tuner in tuned(file) if _enables_tile_ir(file) else ():
+        kernels_tuned = list(tuned(file))
+        for kernel, tuner in kernels_tuned if kernels_tuned and _enables_tile_ir(file) else ():
             listed = tuner.configurations.configurations if tuner.configurations else ()
             rows = [dict(one.fields) for one in listed]
             if ignored := [name for name in IGNORED if any(name in row for row in rows)]:
