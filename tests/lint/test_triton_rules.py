@@ -157,6 +157,21 @@ def test_a_bucket_in_the_key_stands_for_what_follows_from_the_length() -> None:
     assert not messages("TW602", text)
 
 
+@pytest.mark.parametrize(
+    ("before", "passed", "is_found"),
+    [
+        ("rows, count = x.shape", "count", True),
+        ("size, count = ctx.dims", "count", False),
+        ("pass", "steps", True),
+        ("pass", "block_steps", False),
+    ],
+)
+def test_a_size_whose_origin_the_text_does_not_show_is_left_alone(before: str, passed: str, is_found: bool) -> None:
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=steps", f"STEPS={passed}")
+    text = text.replace("steps=1", "steps, block_steps, ctx").replace("    norm[", f"    {before}\n    norm[")
+    assert bool(messages("TW602", text)) == is_found
+
+
 def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
     text = (
         KEYED.format(key='"N"', mark="")

@@ -26,6 +26,9 @@ HEAVY = {"load", "store", "dot", "dot_scaled", "atomic_add", "atomic_max", "atom
 NAMES_A_DTYPE = re.compile(r"(FP|BF|FLOAT|INT|F)\d+|DTYPE", re.IGNORECASE)
 """The name of a flag that follows the dtype of a tensor, which is in the key."""
 
+BLOCK = re.compile(r"block|blk|tile|^B[A-Z]$", re.IGNORECASE)
+"""The name of the size of a block."""
+
 
 def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> tuple[list[str], list[str]]:
     """Returns the constants that are missing in the key: launches pass different values for them, and they are sizes of
@@ -119,7 +122,7 @@ def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[st
     others = [each for name, each in site.passed.items() if name not in site.kernel.constants]
     tensors = {ast.unparse(each) for each in others}
     is_flag = any(_is_there_if(file, flag, each) for flag in (passed, value) for each in others)
-    if is_flag or isinstance(value, ast.Constant) or _asks_for(value, tensors):
+    if is_flag or isinstance(value, ast.Constant) or _asks_for(value, tensors) or _is_hidden(file, value):
         return True
     parts: list[ast.AST] = [each for name in key & site.passed.keys() for each in _aliases(file, site.passed[name])]
     # a bucket such as cdiv(length, 1024) also stands for what is computed from the length
@@ -127,6 +130,17 @@ def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[st
     parts += [ast.Attribute(ast.Name(tensor), "dtype") for tensor in tensors if tensor.isidentifier()]
     parts.append(ast.Constant("device"))  # assume that a program uses only one model of GPU
     return not CoveredByKey(file, parts).missing(value, set())
+
+
+def _is_hidden(file: SourceFile, value: ast.expr) -> bool:
+    """Returns whether the text does not show where a value comes from: ``m, n = ctx.dims``, or a block size that the
+    caller passes, and that it may have computed from sizes in the key."""
+    bindings = file.bindings(value.id, value) if isinstance(value, ast.Name) else ()
+    whole = [binding.value for binding in bindings if binding.kind == "part"]
+    if any(isinstance(one, ast.Attribute) and one.attr != "shape" for one in whole):
+        return True
+    is_passed = any(binding.kind == "parameter" for binding in bindings)
+    return is_passed and isinstance(value, ast.Name) and bool(BLOCK.search(value.id))
 
 
 def _meant(file: SourceFile, value: ast.expr, depth: int = DEPTH) -> ast.expr:
