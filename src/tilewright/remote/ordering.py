@@ -27,18 +27,15 @@ class Ordered:
 
 
 def ordered_command(
-    words: Sequence[str],
-    task: str | None,
-    paths: Iterable[Path],
-    on: str,
-    brings: bool = True,
+    words: Sequence[str], task: str | None, paths: Iterable[Path], on: str, brings: bool = True,
     store: Path | None = None,
-) -> Ordered:
+) -> Ordered:  # fmt: skip
     """Collects what a command needs (see `executors.base.Executor.command`; ``brings``: whether it needs files).
 
     Raises RequestError for a path outside the folder that is brought.
     """
-    file = Path(file_named(task)[0]) if task else None
+    name, wanted = file_named(task) if task else ("", "")
+    file = Path(name) if name else None
     paths = [*paths, *([file] if file else [])]
     bundle, checkout = files.nothing(), None
     if brings:
@@ -47,7 +44,7 @@ def ordered_command(
         checkout = _checkout(bundle) if bundle.repository is not None else None
     there = {str(path): os.path.relpath(bundle.relative(path), bundle.folder) for path in paths}
     if task and file:
-        there[task] = there[str(file)] + task[len(str(file)) :] if task.startswith(str(file)) else task
+        there[task] = there[str(file)] + (f":{wanted}" if wanted else "")
     tar = files.tar_of(store.parent, [store]) if store is not None else b""
     key = hashlib.sha256(tar).hexdigest()[:16] if tar else ""
     order = WorkOrder(str(bundle.root), str(home().absolute()), on, key, checkout)
