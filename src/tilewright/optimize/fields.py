@@ -5,7 +5,7 @@
 The field of most proposals has only the proposal's values. A structural change has its own best hints, and some changes
 gain only together. So the field of such a proposal grows in rounds. Each round adds the change of one more entry to the
 best versions of the rounds before. With a GPU, the first three versions of a round are raced (`gates.heats`) before the
-next round is compiled, so that only the fastest version is built upon. Without a GPU, several are: the best predicted.
+next round is compiled, so that the fastest version is built upon. Without a GPU, it is the best predicted.
 
 `look_ahead` is a proposal of pairs. It is made when no single change is left. Its field has only the pairs that are
 predicted to gain; the ledger has the prediction of each other pair.
@@ -39,10 +39,10 @@ class Width:
     values: int | None
 
 
-MUST, MAY, COMBINED, FIELD = Width(3, 3), Width(2, 2), Width(3, 2), Width(1, None)
-"""The width for an entry that must follow, for one that may be added, for one that may be added to a combined change,
-and for one whose values are all added. The predicted order of changes of form is not reliable, so combined changes,
-which cannot be tried in steps, get more."""
+MUST, MAY, ADDED, FIELD = Width(3, 3), Width(2, 2), Width(1, 2), Width(1, None)
+"""The width for an entry that must follow, for one of a pair, for one that is added to the best version, and for one
+whose values are all added. The predicted order of changes of form is not reliable, so changes that must go together get
+more."""
 LOOK_AHEAD = "look_ahead"
 FIRST_HEATS = 2
 """Heats of the structural change alone: one for its forms, one for the values of the fastest form."""
@@ -88,12 +88,9 @@ class FieldBuilder:
             requests, failed = self._requests(starts, entry, f"{label}-{entry.about.id}", MUST)
             attempts += failed
         variants, failed = self.build(requests)
-        width = COMBINED if proposal.rest else MAY
-        return self._screened(variants, attempts + failed, proposal.together, label, width)
+        return self._screened(variants, attempts + failed, proposal.together, label)
 
-    def _screened(
-        self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str, width: Width = MAY
-    ) -> Built:  # fmt: skip
+    def _screened(self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str) -> Built:
         """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
         added = self._named(together)
         if added:
@@ -104,7 +101,7 @@ class FieldBuilder:
                 why = f"not added: the best version takes {least:.2f}× the incumbent's time"
                 attempts = [*attempts, no_variant(entry.about.id, "screened", why)]
                 continue
-            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", width)
+            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", ADDED)
             variants, attempts = variants + more, attempts + failed
             self._heats(variants, 1)
         kept, dropped = screen(variants, self.incumbent)
