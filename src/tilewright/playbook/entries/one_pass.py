@@ -71,29 +71,25 @@ def _with_whole_row(source: Source, kernel: str) -> Source:
     """Returns the source with a tile for the whole row, and the statements of each loop once."""
     source = with_own_names(source, kernel, chunked(source, kernel, 2).loops)
     found = chunked(source, kernel, 2)
-    whole = _in_launch(source, kernel, found)
-    given = task_code.argument_of(source, kernel, found.tile)
-    assert given is not None
-    wide = cst.parse_expression(f"max({source.code(given)}, 1 << ({whole} - 1).bit_length())")
-    changes: Changes = {loop: cst.FlattenSentinel(once(loop)) for loop in found.loops}
-    return source.changed({**changes, given: wide})
-
-
-def _in_launch(source: Source, kernel: str, found: Chunked) -> str:
-    """Returns the length of the row as an expression of the launch. Raises `NotApplicable` if it is not known there, or
-    if the launch uses the size of a chunk elsewhere, too."""
-    launch = task_code.launch_of(source)
     given = task_code.argument_of(source, kernel, found.tile)
     if given is None:
         raise NotApplicable(f"{source.name}: the launch does not list what it passes for {found.tile}")
-    code = source.code(given)
-    others = [each for each in source.every(type(given), launch.function) if source.code(each) == code]
-    if len(others) > 1 and number(given) is None:
-        raise NotApplicable(f"{source.name}: the launch uses {code} for more than the size of a chunk")
-    name, dot, rest = found.length.partition(".")
-    passed = task_code.argument_of(source, kernel, name)
+    changes: Changes = {loop: cst.FlattenSentinel(once(loop)) for loop in found.loops}
+    tile, whole = source.code(given), _in_launch(source, kernel, found)
+    if tile != whole:  # else a chunk is the whole row already
+        others = source.every(type(given), task_code.launch_of(source).function)
+        if [source.code(each) for each in others].count(tile) > 1 and number(given) is None:
+            raise NotApplicable(f"{source.name}: the launch uses {tile} for more than the size of a chunk")
+        changes = {**changes, given: cst.parse_expression(f"max({tile}, 1 << ({whole} - 1).bit_length())")}
+    return source.changed(changes)
+
+
+def _in_launch(source: Source, kernel: str, found: Chunked) -> str:
+    """Returns the length of the row as an expression of the launch. Raises `NotApplicable` if it is not known there."""
     if found.length.isdigit():
         return found.length
+    name, dot, rest = found.length.partition(".")
+    passed = task_code.argument_of(source, kernel, name)
     if passed is None:
         raise NotApplicable(f"{source.name}: the launch does not know {found.length}")
     return f"{source.code(passed)}{dot}{rest}"
