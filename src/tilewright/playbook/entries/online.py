@@ -141,8 +141,10 @@ def _sum(source: Source, loop: cst.For) -> tuple[str, cst.BaseStatement, str]:
     carried = set(names_assigned(loop.body))
     for statement in loop.body.body:
         match statement:
-            case cst.SimpleStatementLine(body=[cst.AugAssign(target=cst.Name(name), operator=cst.AddAssign())]):
-                return name, statement, source.code(statement.body[0].value)
+            case cst.SimpleStatementLine(
+                body=[cst.AugAssign(target=cst.Name(name), operator=cst.AddAssign(), value=value)]
+            ):
+                return name, statement, source.code(value)
             case cst.SimpleStatementLine(body=[cst.Assign(value=value)]) if name := plain_target(statement):
                 sides = _added(source, value)
                 others = [side for side in sides if dotted(side) != name]
@@ -239,7 +241,7 @@ def _fused(source: Source, kernel: str, pair: _Pair) -> Source:
         inside.append(renamed(new, {dotted(second.target): dotted(first.target)}))
     comments = [line for line in second.leading_lines if line.comment is not None]
     inside[0] = inside[0].with_changes(leading_lines=[*comments, *inside[0].leading_lines])  # type: ignore[attr-defined]
-    gone = dict.fromkeys((second, *pair.moved), cst.FlattenSentinel[cst.CSTNode]([]))
+    gone: Changes = {statement: cst.FlattenSentinel([]) for statement in (second, *pair.moved)}
     source = source.changed({**changes, **gone})
     again = next(loop for loop in source.every(cst.For, source.functions[kernel]) if source.place(loop) == place)
     assert isinstance(again.body, cst.IndentedBlock)
