@@ -31,6 +31,7 @@ LAYERS = """
     race profile
     ledger
     worker
+    remote
     executors strategies
     candidate
     worker.client

@@ -33,7 +33,8 @@ from tilewright.task.loading import load_task
 from tilewright.testing.entries import facts_of
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tune.tune import tune
-from tilewright.worker.messages import Greeting, Hello, Lost, PrepareInputs
+from tilewright.worker.messages import Greeting, Hello, PrepareInputs
+from tilewright.worker.outcome import Outcome
 
 GUIDE = (ROOT / "docs" / "plugging-in.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL))
@@ -153,8 +154,8 @@ def test_an_executor_is_built_by_the_guide(built: Build) -> None:
     nowhere = executor_of("nowhere")()
     with nowhere as executor:
         executor.open("doubled_task.py")
-        assert isinstance(executor.run(Hello()), Greeting)
-        assert executor.run(PrepareInputs("small", 0)) == Lost("nothing runs here")
+        assert isinstance(executor.run(Hello()).answer, Greeting)
+        assert executor.run(PrepareInputs("small", 0)) == Outcome("FAILED", reason="nothing runs here")
     assert passes(import_module("test_nowhere_executor").TestNowhere()) >= 5
 
 

@@ -9,14 +9,15 @@ from typing import TypeVar
 
 import pytest
 
-from tilewright.errors import TaskError, UnknownChoice
-from tilewright.executors import executor_of
+from tilewright.errors import RequestError, TaskError, UnknownChoice
+from tilewright.executors import executor_of, executor_on
 from tilewright.executors.base import Executor, ignore
 from tilewright.executors.local import Local, local
 from tilewright.plugins import plugins
 from tilewright.testing.executors import ExecutorContract
 from tilewright.worker.early import early_worker
-from tilewright.worker.messages import Advanced, Greeting, Hello, Lost, PrepareInputs, Step
+from tilewright.worker.messages import Advanced, Greeting, Hello, PrepareInputs, Step
+from tilewright.worker.outcome import Outcome
 
 SRC = str(Path(__file__).parents[2] / "src")
 WORKER = f"""\
@@ -48,11 +49,13 @@ class Inline(Executor):
 
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
-    ) -> Answer | Lost:
+    ) -> Outcome[Answer]:
         if "broken" in self.task:
             raise TaskError(f"{self.task} does not load")
         greeting = Greeting("none", "13.0")
-        return greeting if isinstance(greeting, step.answer) else Lost("no such step here")
+        if isinstance(greeting, step.answer):
+            return Outcome("PASSED", greeting)
+        return Outcome("FAILED", reason="no such step here")
 
     def close(self, wait: bool = True) -> None:
         self.task = ""
@@ -90,7 +93,7 @@ def test_a_worker_that_was_started_early_is_taken_over(monkeypatch: pytest.Monke
     assert executor is not None
     with executor:
         executor.open("ops.py:task")
-        assert executor._process is process and isinstance(executor.run(Hello()), Greeting)
+        assert executor._process is process and isinstance(executor.run(Hello()).answer, Greeting)
 
 
 def test_an_unknown_name_is_answered_with_the_choices() -> None:
@@ -101,3 +104,11 @@ def test_an_unknown_name_is_answered_with_the_choices() -> None:
 def test_one_from_outside_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.plugins.plugins", lambda *where: iter((*plugins(*where), Inline)))
     assert executor_of("inline") is Inline and executor_of("local") is Local
+
+
+def test_on_names_an_executor_or_lists_the_choices() -> None:
+    assert isinstance(executor_on("local"), Local)
+    with pytest.raises(UnknownChoice, match="unknown place for --on 'slrum:gpu'; known: local"):
+        executor_on("slrum:gpu")
+    with pytest.raises(RequestError, match="--on local:3: local takes nothing after it; fix: --on local"):
+        executor_on("local:3")

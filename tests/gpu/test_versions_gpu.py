@@ -163,5 +163,5 @@ def test_workloads_stay_prepared_side_by_side(arena: Arena, made: Make) -> None:
     for _ in range(2):
         for workload in ("small", "large"):
             arena.client.prepare(workload)
-    answer = arena.session.run(PrepareInputs("small", 5))
+    answer = arena.session.run(PrepareInputs("small", 5)).answer
     assert isinstance(answer, InputsReady) and answer.new is False

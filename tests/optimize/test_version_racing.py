@@ -19,6 +19,7 @@ from tests.optimize.seen import LookBack, LookedBack
 from tests.processes import PATIENCE
 
 from tilewright.errors import MachineError, TaskError
+from tilewright.executors.local import Local
 from tilewright.optimize.decide import LOOKS, following
 from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, PlannedLook, confirm
 from tilewright.race.protocol import Budget
@@ -26,7 +27,6 @@ from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.worker.client import Contestant, Eliminated, RaceResult
 from tilewright.worker.messages import OpenTask, Program
-from tilewright.worker.session import Session
 
 SRC = str(Path(__file__).parents[2] / "src")
 FAKE = f"""\
@@ -129,7 +129,7 @@ def arena() -> Iterator[Callable[..., Arena]]:
 
     def make(trusted: bool = True, silence: float = PATIENCE, **more: Any) -> Arena:
         task: Any = SimpleNamespace(trusted=print if trusted else None)
-        session = Session(None, [sys.executable, "-u", "-c", FAKE])
+        session = Local(None, [sys.executable, "-u", "-c", FAKE])
         session.silence = silence
         made.append(Arena(task, "/ops.py:task", BASE, Policy(), 3, session=session, **more))
         return made[-1]
@@ -140,7 +140,7 @@ def arena() -> Iterator[Callable[..., Arena]]:
 
 
 def seen(arena: Arena) -> LookedBack:
-    answer = arena.session.run(LookBack())
+    answer = arena.session.run(LookBack()).answer
     assert isinstance(answer, LookedBack)
     return answer
 

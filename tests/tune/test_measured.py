@@ -32,11 +32,11 @@ from tilewright.worker.messages import (
     Configured,
     FieldRaced,
     InputsReady,
-    Lost,
     OutputsChecked,
     PrepareInputs,
     RaceField,
 )
+from tilewright.worker.outcome import Outcome
 
 H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 
@@ -66,6 +66,10 @@ class Simulated(Executor):
         self.said.append("open")
 
     def run(self, step: Any, *, silence: float | None = None, on_progress: Callable[..., None] = ignore) -> Any:
+        answer = self._answer(step)
+        return answer if isinstance(answer, Outcome) else Outcome("PASSED", answer)
+
+    def _answer(self, step: Any) -> Any:
         if isinstance(step, PrepareInputs):
             return InputsReady((), new=True)
         if isinstance(step, CheckOutputs):
@@ -77,7 +81,7 @@ class Simulated(Executor):
         self.said.append(f"check {name}")
         trouble = self.trouble.get((name, "check"), "")
         if trouble == "crash":
-            return Lost("illegal memory access")
+            return Outcome("FAILED", reason="illegal memory access")
         return OutputsChecked(Checked("incorrect" if trouble else "correct", trouble))
 
     def _raced(self, step: RaceField) -> Any:
@@ -86,9 +90,10 @@ class Simulated(Executor):
         troubles = [self.trouble.get((name, "race"), "") for name in names]
         for place, trouble in enumerate(troubles):
             if trouble == "hang":
-                return Lost("no answer for 30 s: a kernel hangs", place if step.careful else None)
+                at = place if step.careful else None
+                return Outcome("HANG_DETECTED", reason="no answer for 30 s: a kernel hangs", at=at)
             if trouble == "nobody":
-                return Lost("the driver is gone")
+                return Outcome("ERROR", reason="the driver is gone")
         clock = SimulatedClock([self.us.get(name, 10.0) for name in names], seed=1)
         rng = np.random.default_rng(0)
         race = protocol.race(len(names), clock, step.policy, cost=step.costs, shipped=step.shipped, rng=rng)
@@ -302,7 +307,7 @@ def test_a_strategy_that_asks_for_a_forbidden_configuration_is_named(
 class TooSmall(Simulated):
     """A machine on which nothing of the workload fits."""
 
-    def run(self, step: Any, *, silence: float | None = None, on_progress: Callable[..., None] = ignore) -> Any:
+    def _answer(self, step: Any) -> Any:
         assert isinstance(step, PrepareInputs), "nothing runs without inputs"
         return InputsReady((), new=False, unverified="needs about 965 GiB of memory")
 

@@ -29,10 +29,11 @@ Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if only redu
 
 
 def check(
+    context: typer.Context,
     where: shared.Where, workload: shared.Workloads = None, config: shared.Configs = None, arch: shared.Arch = None,
     engine: EngineName = None, seed: Seed = None, case: CaseText = None, quick: Quick = False,
-    seconds: Seconds = DEFAULT_SECONDS, strict: Strict = False, show_all: shared.All = False,
-    as_json: shared.AsJson = False,
+    seconds: Seconds = DEFAULT_SECONDS, strict: Strict = False, on: shared.On = shared.HERE,
+    show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Checks whether the kernel is correct, on hostile shapes, data and memory, on the GPU or on the interpreter.
 
@@ -41,6 +42,8 @@ def check(
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
+    shared.run_elsewhere(context, on, where)
+
     from tilewright.cli import check_table
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.verify.check import check as checked

@@ -9,18 +9,25 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tilewright.cli import terminal
-from tilewright.cli.shared import AsJson, print_json
+from tilewright.cli.shared import HERE, AsJson, On, elsewhere, print_json
 from tilewright.doctor.probes import Probe, examine, healthy, to_json, verdict
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Shows what works on this machine, and how to fix what does not.
+def doctor(on: On = HERE, as_json: AsJson = False) -> None:
+    """Shows what works on this machine, or on another one, and how to fix what does not.
 
     Exit code 0 if inspecting and predicting work; both need no GPU.
 
     Example: `tilewright doctor`
     """
-    probes = examine()
+    executor = elsewhere(on)
+    if executor is None:
+        probes = examine()
+    else:
+        from tilewright.doctor.elsewhere import examine_at
+
+        with executor:
+            probes = examine_at(executor)
     if as_json:
         print_json(to_json(probes))
     else:

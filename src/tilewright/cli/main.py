@@ -92,7 +92,8 @@ def _ended(arguments: Sequence[str] | None) -> int:
     try:
         with interruptible(received):
             named = words[:1] if words and words[0] in COMMANDS else COMMANDS
-            code = int(app(named)(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
+            made = app(named)(args=arguments, obj=tuple(words), prog_name="tilewright", standalone_mode=False)
+            code = int(made or 0)
         sys.stdout.flush()
         if code == exit_codes.INTERRUPTED:  # typer returns this code for every KeyboardInterrupt
             return failed(*ending(received))

@@ -17,6 +17,7 @@ from tilewright.cli.interruption import Interrupted
 from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
+    from tilewright.executors.base import Executor
     from tilewright.executors.local import Local
     from tilewright.ledger.agent_runs import AgentLedger
     from tilewright.ledger.codec import Encodable
@@ -58,6 +59,9 @@ OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help=_FIRST, au
 Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at a time.  [default: the cores]")]
 Budget = Annotated[float, typer.Option(min=0.01, help="Processor time of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
+HERE = "local"
+_ON = "Where candidates run: local, ssh:HOST."
+On = Annotated[str, typer.Option("--on", metavar="WHERE", help=_ON)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 
@@ -131,16 +135,47 @@ def early_session() -> Local | None:
     return local(process)
 
 
+def elsewhere(on: str) -> Executor | None:
+    """Returns the executor that ``--on`` names; None for this machine. Raises UnknownChoice for an unknown name."""
+    if on == HERE:
+        return None
+    from tilewright.executors import executor_on
+
+    executor = executor_on(on)
+    executor.say = terminal.note
+    return executor
+
+
+def run_elsewhere(context: typer.Context, on: str, where: str | None = None) -> None:
+    """Runs this command as a whole where ``--on`` says, and ends it with the exit code. Returns for this machine.
+
+    where: the task.
+    """
+    executor = elsewhere(on)
+    if executor is None:
+        return
+    words: tuple[str, ...] = context.obj
+    kept = [word for word, before in zip(words, ("", *words), strict=False) if "--on" not in (word, before)]
+    kept = [word for word in kept if not word.startswith("--on=")]
+    if where is not None:
+        from tilewright.task.loading import load_task
+
+        load_task(where)  # a mistake in the task is found here
+    with executor:
+        code = executor.command(kept, where)
+    raise typer.Exit(code)
+
+
 def loaded(where: str) -> Task:
     """Loads the task ``FILE[:TASK]``, and then prevents imports of torch by front ends in this process.
 
-    Prints a note if the version of a language is not tested.
+    Prints a note if the version of a language is not tested, or if implementations are left out.
     """
     from tilewright.languages import cautions, load
 
     task = load(where)
-    for caution in cautions():
-        terminal.note(caution)
+    for line in (*cautions(), *task.left_out):
+        terminal.note(line)
     return task
 
 

@@ -49,7 +49,7 @@ def tune(
     l2: shared.L2 = "cold", launch: shared.How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, shrink: Shrink = False, seed: Seed = None,
     fresh: shared.Fresh = False, store: StorePath = None, no_store: NoStore = False, into: Into = None,
-    show_all: shared.All = False, as_json: shared.AsJson = False,
+    on: shared.On = shared.HERE, show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Finds the best configuration for each workload, with its evidence.
 
@@ -60,16 +60,24 @@ def tune(
     """
     from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
-    from tilewright.hardware.machine import target_of
+    from tilewright.hardware.machine import target_at, target_of
     from tilewright.race.rules import Policy
+    from tilewright.task.loading import where_is
     from tilewright.tune import tune as tuning
     from tilewright.tune.shrink import shrink as shrunk_to
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
-    target = target_of(arch, detect())
-    ledger = _ledger(store, no_store)
-    with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
-        task = shared.loaded(where).on(target.board.arch)
+    executor, ledger = shared.elsewhere(on), _ledger(store, no_store)
+    target = None if executor else target_of(arch, detect())
+    with (
+        ledger as results, shared.resumable(results, fresh), executor or nullcontext(),
+        shared.progress(as_json) as progress,
+    ):  # fmt: skip
+        task = shared.loaded(where)
+        if target is None:
+            place = executor.place(where_is(task)) if executor else None
+            target = target_at(arch, place) if place else target_of(arch, detect())
+        task = task.on(target.board.arch)
         task.selected(workload)
         if results:
             from tilewright.optimize.versions.leftovers import prune_killed
@@ -86,7 +94,7 @@ def tune(
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, budget=budget,
             seconds=seconds, candidates=candidates, seeds=seeds, seed=seed,
-            store=results, fresh=fresh, progress=progress,
+            store=results, fresh=fresh, executor=executor, progress=progress,
         )  # fmt: skip
     from tilewright.tune.advice import advice  # it loads the interpreter: the first compilers do not wait for that
 

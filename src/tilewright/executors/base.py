@@ -4,23 +4,27 @@
         name = "inline"
 
         def open(self, task, files=None): ...       # starts the executor for a task and returns at once
-        def run(self, step, *, silence=None, on_progress=ignore): ...
+        def run(self, step, *, silence=None, on_progress=ignore): ...    # returns an Outcome
         def close(self, wait=True): ...
 
     EXECUTOR = Inline
 
 Put the file into this folder, or name the executor in the entry point group ``tilewright.executors`` of your package.
 Test it with `tilewright.testing.executors.ExecutorContract`. If a candidate crashes or hangs the process, `run` must
-return `Lost` with the reason, and the next step must run normally.
+return an outcome with the status word and the reason, and the next step must run normally.
 """
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol, TypeVar
 
-from tilewright.worker.messages import Advanced, Lost, Step
+from tilewright.errors import RequestError
+from tilewright.hardware.machine import OtherMachine
+from tilewright.worker.messages import Advanced, Step
+from tilewright.worker.outcome import Outcome
 
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Executor")
@@ -31,11 +35,11 @@ def ignore(advanced: Advanced) -> None:
 
 
 class StepRunner(Protocol):
-    """Runs steps and returns their answers. `worker.client` needs no other method of an executor."""
+    """Runs steps and returns their outcomes. `worker.client` needs no other method of an executor."""
 
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
-    ) -> Answer | Lost:
+    ) -> Outcome[Answer]:
         """Runs a step; see `Executor.run`."""
 
 
@@ -43,6 +47,47 @@ class Executor(ABC):
     """Runs the steps of one task. Users select an executor by its ``name``. A ``with`` block closes it at the end."""
 
     name: str
+    choice: ClassVar[str] = ""
+    """How the executor is written after ``--on``, such as ``ssh:HOST``; "": its name."""
+
+    @classmethod
+    def at(cls: type[Entered], where: str) -> Entered:
+        """Returns an executor for ``where``, the part after the colon of ``--on NAME:WHERE``; "" if there is none.
+
+        Raises RequestError if the executor takes no such part, or needs one.
+        """
+        if where:
+            raise RequestError(f"--on {cls.name}:{where}: {cls.name} takes nothing after it; fix: --on {cls.name}")
+        return cls()
+
+    on: str = ""
+    """What the user gave for ``--on``; "" if the executor was made otherwise."""
+
+    say: Callable[[str], None] = staticmethod(lambda remark: None)
+    """Called with each remark for the user."""
+
+    def place(self, task: str) -> OtherMachine | None:
+        """Returns the machine on which the steps run; None: this machine. May connect to it and set it up for the task.
+
+        Raises MachineError if it cannot be used.
+        """
+        return None
+
+    def seed(self) -> int:
+        """Returns the seed for a run whose user named none. A run that is taken up again gets its first seed."""
+        return secrets.randbits(31)
+
+    def command(self, words: Sequence[str], task: str | None) -> int:
+        """Runs a Tilewright command as a whole, prints what it prints, and returns its exit code.
+
+        words: the command's words without ``--on``. task: the one among them that names a task; None if there is none.
+        Raises RequestError if the executor runs only steps.
+        """
+        raise RequestError(f"{self.name} runs the steps of tune, but no whole command such as {words[0]}")
+
+    def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        """Returns what is being set up, and what was set up before it as pairs of name and detail, for `doctor`."""
+        return "connection", ()
 
     @abstractmethod
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
@@ -55,8 +100,8 @@ class Executor(ABC):
     @abstractmethod
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
-    ) -> Answer | Lost:
-        """Runs a step. Returns its answer, or `Lost` with the reason.
+    ) -> Outcome[Answer]:
+        """Runs a step. Returns its answer, or the status word and the reason why there is none.
 
         silence: a step counts as hung after this many seconds without progress; None: the executor's default.
         on_progress: called with each progress report.

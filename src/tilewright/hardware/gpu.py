@@ -43,6 +43,21 @@ def detect() -> Gpu | None:
         return _detected()
 
 
+def visible() -> tuple[Gpu, ...]:
+    """Returns all visible GPUs, by their index."""
+    driver = cuda_driver()
+    every = [_described(driver, index) for index in range(count())] if driver is not None else []
+    return tuple(gpu for gpu in every if gpu is not None)
+
+
+def bus_id(index: int) -> str | None:
+    """Returns the PCI address of the visible GPU ``index``. NVML numbers all GPUs, also those that are not visible."""
+    driver, device, text = cuda_driver(), ctypes.c_int(), ctypes.create_string_buffer(32)
+    if driver is None or driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index):
+        return None
+    return None if driver.cuDeviceGetPCIBusId(text, 32, device) else text.value.decode()
+
+
 def count() -> int:
     """Returns how many GPUs the driver shows to this process."""
     driver, found = cuda_driver(), ctypes.c_int()
@@ -61,12 +76,13 @@ def make_context() -> None:
 @cache
 def _detected() -> Gpu | None:
     driver = cuda_driver()
-    if driver is None:
-        return None
-    device, count, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
-        return None
-    if driver.cuDeviceGet(ctypes.byref(device), 0) or driver.cuDriverGetVersion(ctypes.byref(version)):
+    return _described(driver, 0) if driver is not None and count() else None
+
+
+def _described(driver: Any, index: int) -> Gpu | None:
+    """Returns the GPU with this index; None if the driver does not describe it. ``driver``: is initialised."""
+    device, version = ctypes.c_int(), ctypes.c_int()
+    if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDriverGetVersion(ctypes.byref(version)):
         return None
     name, memory = ctypes.create_string_buffer(128), ctypes.c_size_t()
     driver.cuDeviceGetName(name, 128, device)
@@ -78,6 +94,9 @@ def _detected() -> Gpu | None:
     arch, cuda = f"sm_{values['major']}{values['minor']}", f"{version.value // 1000}.{version.value % 1000 // 10}"
     return Gpu(name.value.decode(), arch, values["sms"], memory.value, values["l2_bytes"], cuda)
 
+
+BUSY_PERCENT = 20
+"""A GPU that was in use for more of the last second, while nothing of ours ran, is busy."""
 
 DISTURBING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake")
 """NVML's reasons for slower clocks that make the times of a round invalid. The software power cap is not among them,
@@ -102,7 +121,9 @@ class Monitor:
 
             pynvml.nvmlInit()
             self._nvml: ModuleType = pynvml
-            self._handle = pynvml.nvmlDeviceGetHandleByIndex(device)
+            address = bus_id(device)
+            by_address, by_index = pynvml.nvmlDeviceGetHandleByPciBusId, pynvml.nvmlDeviceGetHandleByIndex
+            self._handle = by_address(address.encode()) if address else by_index(device)
         except ImportError:
             self.unavailable = "NVML is not installed (pip install nvidia-ml-py)"
         except Exception as error:  # NVML's own error class exists only where it is installed
@@ -125,6 +146,16 @@ class Monitor:
         self._reasons |= active
         bad = sorted(active & set(DISTURBING))
         return f"the GPU was throttled: {', '.join(bad)}" if bad else None
+
+    def busy(self) -> str | None:
+        """Returns why another program's work would disturb times on this GPU, or why it is slow; None if it is free."""
+        if self._handle is None:
+            return None
+        try:
+            used = int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+        except Exception:  # some drivers do not tell it
+            used = 0
+        return f"other work keeps it busy ({used}% of the time)" if used > BUSY_PERCENT else self.disturbance()
 
     def others(self) -> list[int]:
         """Returns the process ids of other programs that compute on this GPU."""

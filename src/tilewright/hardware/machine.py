@@ -10,6 +10,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from tilewright.errors import NoGpu, RequestError
 from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
 from tilewright.hardware.gpu import Gpu
 from tilewright.records import Machine
@@ -32,6 +33,23 @@ class Target:
         return self.gpu is not None
 
 
+@dataclass(frozen=True)
+class OtherMachine:
+    """The machine on which candidates run, if it is another machine. ``host``: as in `records.Machine`."""
+
+    name: str
+    gpu: Gpu | None
+    driver: str | None
+    host: str
+
+    def the_gpu(self) -> Gpu:
+        """Returns its GPU. Raises NoGpu if it has none."""
+        if self.gpu is None:
+            fix = "fix: name a machine with a GPU, or leave out --on, which predicts without one"
+            raise NoGpu(f"{self.name} has no GPU to measure on; {fix}")
+        return self.gpu
+
+
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     """Returns the target for ``arch``.
 
@@ -47,15 +65,33 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     return Target(board, None)
 
 
-def machine_of(target: Target) -> Machine:
-    """Returns the record of this machine: its GPU, driver, CPU cores and package versions."""
+def target_at(arch: str | None, place: OtherMachine) -> Target:
+    """Returns the target for the GPU of another machine. Raises RequestError if it is not of ``arch``."""
+    gpu = place.the_gpu()
+    if arch not in (None, gpu.arch):
+        raise RequestError(
+            f"the GPU of {place.name} is {gpu.arch}, not {arch}; fix: leave out --arch, or leave out --on"
+        )
+    return Target(gpu.board, gpu)
+
+
+def machine_of(target: Target, place: OtherMachine | None = None) -> Machine:
+    """Returns the record of the machine: its GPU, driver, CPU cores and package versions.
+
+    place: where candidates run, if that is another machine. Its packages have the versions of this machine's.
+    """
+    driver = place.driver if place else driver_version() if target.gpu else None
     return Machine(
         arch=target.board.arch,
         gpu=target.gpu.name if target.gpu else None,
-        driver=driver_version() if target.gpu else None,
-        host=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        driver=driver,
+        host=place.host if place else host(),
         versions={name: installed_version(name) or "not installed" for name in VERSIONED},
     )
+
+
+def host() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def installed_version(package: str) -> str | None:

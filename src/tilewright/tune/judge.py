@@ -4,13 +4,14 @@ judge is the Tile IR interpreter."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.compile.compile import Compiled
 from tilewright.executors.base import Executor
 from tilewright.executors.local import Local
+from tilewright.hardware import gpu
 from tilewright.inspect.speed_limit import SpeedLimit
 from tilewright.progress import Progress, timed
 from tilewright.race.rules import Policy
@@ -89,20 +90,63 @@ Judge: TypeAlias = MeasuringJudge | Interpreted
 
 
 @contextmanager
-def judge_of(request: TuneRequest, executor: Executor | None, limit: TimeLimit, progress: Progress) -> Iterator[Judge]:
-    """Yields the judge for a request.
+def judges_of(
+    request: TuneRequest, executors: Sequence[Executor], limit: TimeLimit, progress: Progress,
+    note: Callable[[str], None],
+) -> Iterator[Sequence[Judge]]:  # fmt: skip
+    """Yields the judges for a request, which share its workloads.
 
-    executor: runs the steps. None starts a worker process on this machine, which ends with the ``with`` block.
+    executors: run the steps, one for each judge. Without any, a worker process starts for each free GPU of this
+        machine. The processes end with the ``with`` block.
+    note: called with the GPUs that are left out, each with the reason.
     """
-    task, seed = request.task, secrets.randbits(31) if request.seed is None else request.seed
-    if request.target.measured:
-        with Local(process=early.early_worker()) if executor is None else nullcontext(executor) as opened:
-            opened.open(where_is(task))
-            shortest = SpeedLimit(task, request.target.board, request.policy)
-            yield MeasuringJudge(task, opened, request.policy, seed, progress, shortest)
-        return
-    early.end()
-    from tilewright.verify.check import InterpreterChecker  # imported late: not needed where a GPU verifies
+    task, seed = request.task, request.seed
+    with ExitStack() as stack:
+        if not request.target.measured:
+            early.end()
+            from tilewright.verify.check import InterpreterChecker  # imported late: not needed where a GPU verifies
 
-    with closing(InterpreterChecker(task, request.target.board, seed)) as checker:
-        yield Interpreted(checker, seed, limit, progress)
+            seed = secrets.randbits(31) if seed is None else seed
+            checker = stack.enter_context(closing(InterpreterChecker(task, request.target.board, seed)))
+            yield [Interpreted(checker, seed, limit, progress)]
+            return
+        if not executors:
+            executors = [stack.enter_context(each) for each in _workers(note)]
+        shortest = SpeedLimit(task, request.target.board, request.policy)
+        for each in executors:
+            each.open(where_is(task))
+            seed = each.seed() if seed is None else seed
+        assert seed is not None
+        yield [MeasuringJudge(task, each, request.policy, seed, progress, shortest) for each in executors]
+
+
+def _workers(note: Callable[[str], None]) -> list[Executor]:
+    """Starts a worker process for each GPU of this machine that takes part."""
+    if gpu.count() < 2:
+        return [Local(process=early.early_worker())]
+    every = gpu.visible()
+    chosen, left_out = taking_part(every, lambda index: gpu.Monitor(index).busy())
+    for remark in left_out:
+        note(remark)
+    if chosen[0] != 0:
+        early.end()
+    return [Local(device=index) if index else Local(process=early.early_worker()) for index in chosen]
+
+
+def taking_part(gpus: Sequence[gpu.Gpu], busy: Callable[[int], str | None]) -> tuple[list[int], list[str]]:
+    """Returns the indices of the GPUs that measure, and a remark for each other GPU.
+
+    All have the model of the first GPU, because another model is another target. Busy GPUs are left out, unless all are
+    busy. Then the first one measures.
+    """
+    chosen, remarks = [], []
+    for index, each in enumerate(gpus):
+        if each.name != gpus[0].name:
+            why: str | None = f"it is another model than GPU 0, {gpus[0].name}; fix: tune for it alone"
+        else:
+            why = busy(index)
+        if why is None:
+            chosen.append(index)
+        else:
+            remarks.append(f"GPU {index} ({each.name}) is left out: {why}")
+    return (chosen, remarks) if chosen else ([0], [*remarks, "all GPUs are busy, so GPU 0 measures nevertheless"])

@@ -37,6 +37,8 @@ class TuneRequest:
     languages: tuple[str, ...]
     """The names of the languages of the task's kernels."""
     limits: Limits = field(default_factory=Limits)
+    on: str = ""
+    """Where candidates run, as the user gave it; "" for this machine."""
 
     def key(self, machine: Machine) -> str:
         """Returns the key of the request. Requests with the same key have the same result, except for noise."""
@@ -84,6 +86,8 @@ class TuneRequest:
         words += ["--top", str(self.top), "--fresh"]
         if len(self.workloads) < len(self.task.workloads):
             words += [word for workload in self.workloads for word in ("--workload", workload.name)]
+        if self.on:
+            words += ["--on", self.on]
         policy, default = self.policy, Policy()
         for name, value, usual in (
             ("--l2", policy.l2, default.l2), ("--launch", policy.launch, default.launch),
@@ -116,6 +120,11 @@ class TuningRun:
             return
         self.name, self.done = interrupted[0].run, dict(interrupted[1])
         ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(request.workloads)} workloads are done")
+
+    def note(self, remark: str) -> None:
+        """Tells the user a remark about the run."""
+        if self.ledger is not None:
+            self.ledger.note(remark)
 
     @property
     def open(self) -> list[Workload]:

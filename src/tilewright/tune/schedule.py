@@ -99,7 +99,9 @@ class Schedule:
         self._limits: dict[str, CompileLimit] = {}
         self._late: set[str] = set()
         """The workloads for which the time limit ended the compilers."""
-        self._again = False
+        self._again: set[str] = set()
+        """The workloads of which more was compiled after all had arrived."""
+        self._alone = threading.Lock()
         self._error: BaseException | None = None
         self._done = count(1)
         self._thread = threading.Thread(target=self._compile_first, name="compilers")
@@ -133,9 +135,9 @@ class Schedule:
             expected = len(so_far) if workload.name in self._late else len(search.asked)
             arrived = Arrived(so_far, expected, search.judged)
             yield arrived
-            if arrived.all and not self._again:
+            if arrived.all and workload.name not in self._again:
                 return
-            self._again = False
+            self._again.discard(workload.name)
             more_than = -1 if judge.steps > steps else count_compiled(arrived.so_far)
 
     def limit(self, workload: Workload, limit: CompileLimit | None) -> None:
@@ -155,11 +157,12 @@ class Schedule:
         arrived = self._arrived[workload.name]
         units = [compiled.unit for compiled in arrived if compiled.unit.configuration in configs]
         others = [compiled for compiled in arrived if compiled.unit.configuration not in configs]
-        arrived[:] = others + compile_all(
-            self.task, units, jobs=self.jobs, seconds=self.budget,
-            limit_of=lambda _: OUT_OF_TIME if self.time.passed else None,
-        )  # fmt: skip
-        self._again = True
+        with self._alone:
+            arrived[:] = others + compile_all(
+                self.task, units, jobs=self.jobs, seconds=self.budget,
+                limit_of=lambda _: OUT_OF_TIME if self.time.passed else None,
+            )  # fmt: skip
+        self._again.add(workload.name)
         return True
 
     def search_on(self, workload: Workload, field: Field) -> bool:
@@ -171,11 +174,12 @@ class Schedule:
         if not search.next(field.candidates, self.time, late=workload.name in self._late):
             return False
         units = self._units(search)
-        for unit in units:
-            self._place[workload.name, unit.configuration] = len(self._place)
-        self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
-        self._compile(units, self.time.share(sum(not each.why for each in self.searches.values())))
-        self._again = True
+        with self._alone:  # each GPU has a thread that calls this
+            for unit in units:
+                self._place[workload.name, unit.configuration] = len(self._place)
+            self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
+            self._compile(units, self.time.share(sum(not each.why for each in self.searches.values())))
+        self._again.add(workload.name)
         return True
 
     def _units(self, search: Searching) -> list[Unit]:

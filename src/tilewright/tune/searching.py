@@ -127,6 +127,10 @@ class Searching:
         self.asked.update(dict.fromkeys(new))
         return tuple(new)
 
+    def forget(self) -> None:
+        """Forgets measured times, because the workload moves to another GPU. What was compiled stays."""
+        self.judged = {}
+
     def report(self, compiled: int) -> Searched:
         """Returns the record of the search, of which ``compiled`` configurations were compiled."""
         return Searched(self.strategy.name, compiled, self.size, self.exact, self.why)

@@ -13,19 +13,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, languages_of, refuse_broken_tools
 from tilewright.compile.screen import RACED
 from tilewright.hardware.gpu import detect
-from tilewright.hardware.machine import machine_of, target_of
+from tilewright.hardware.machine import machine_of, target_at, target_of
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
-from tilewright.records import Bound, TuningResult, Workload
-from tilewright.task.loading import task_of
+from tilewright.records import Bound, TuningResult, Workload, WorkloadResult
+from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
@@ -34,6 +35,7 @@ from tilewright.tune.searching import Limits, TimeLimit
 if TYPE_CHECKING:
     from tilewright.executors.base import Executor
     from tilewright.ledger.tunings import TuneLedger
+    from tilewright.tune.judge import Judge
 
 
 def tune(
@@ -52,7 +54,7 @@ def tune(
     seed: int | None = None,
     store: TuneLedger | Literal[False] | None = None,
     fresh: bool = False,
-    executor: Executor | None = None,
+    executor: Executor | Sequence[Executor] | None = None,
     progress: Progress = silent,
 ) -> TuningResult:
     """Finds the best configuration for each workload.
@@ -72,51 +74,65 @@ def tune(
     seed: seed of the inputs for verification and timing; the default is random. It is recorded.
     store: the ledger for the result; the default is the ledger in `ledger.file.home`; False stores nothing. An
         interrupted run with the same key continues where it stopped, unless ``fresh`` is True.
-    executor: runs verification and race, and is closed at the end; the default is a worker process on this machine.
+    executor: runs verification and race, and is closed at the end; the default is a worker process for each free GPU of
+        the same model on this machine. Several executors share the workloads; each workload stays on one of them.
     Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
-    target, policy = target_of(arch, detect()), policy or Policy()
+    executors = executor if isinstance(executor, Sequence) else () if executor is None else (executor,)
+    place = executors[0].place(where_is(task)) if executors else None
+    target, policy = target_at(arch, place) if place else target_of(arch, detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
     task = task.on(target.board.arch)
     selected = task.selected(workloads)
     languages = languages_of(task, selected, target.board)
-    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits)
-    machine, started = machine_of(target), time.perf_counter()
+    on = executors[0].on if executors else ""
+    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits, on)
+    machine, started = machine_of(target, place), time.perf_counter()
     with ExitStack() as stack:
-        if executor is not None:
-            stack.enter_context(executor)
+        for each in executors:
+            stack.enter_context(each)
         run = TuningRun(stack.enter_context(_ledger(store)), request, machine, fresh)
         jobs = jobs or _jobs(target.measured)
         searches = request.searches(run.open, jobs)
         schedule = stack.enter_context(Schedule(task, target.board, searches, jobs, budget, limit, progress))
 
-        from tilewright.tune.field import Field  # late import, as the next: the first compilers run meanwhile
-        from tilewright.tune.judge import judge_of
+        from tilewright.tune.judge import judges_of  # late import, as the next: the first compilers run meanwhile
+        from tilewright.tune.sharing import seconds_of, share
 
-        judge = stack.enter_context(judge_of(request, executor, limit, progress))
+        judges = stack.enter_context(judges_of(request, executors, limit, progress, run.note))
         _before_all(request, run.open, schedule)
-        for workload in run.open:
-            bound = _bound(request, workload)
-            judge.prepare(workload.name)
-            least = bound.result()
-            run.begin()
-            for compiled in schedule.compiled(workload, judge, ahead=target.measured):
-                field = Field.screened(request, workload, least, compiled.so_far, judge, compiled.earlier)
-                if compiled.all and not target.measured and schedule.search_on(workload, field):
-                    continue  # predicted times are known without verification, so only the last batch is verified
-                for batch in compiled.batches(field.chosen(), field):
-                    verified = field.verify(batch, ahead=not compiled.all)
-                    if verified and compiled.enough_to_race:
-                        raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
-                        field.note(raced)
-                        schedule.limit(workload, field.compile_limit)
-                left_out = field.to_compile if compiled.all else ()
-                if compiled.all and not (left_out and schedule.compile_left_out(workload, left_out)):
-                    schedule.search_on(workload, field)
-            refuse_broken_tools(compiled.so_far)
-            run.save(field.decided(judge.seed, searches[workload.name]))
-    return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
+        for result in share(run.open, judges, partial(_tuned, request, schedule), run.begin, run.note):
+            run.save(result)
+    return run.finish({"compile": schedule.seconds} | seconds_of(judges) | {"total": time.perf_counter() - started})
+
+
+def _tuned(
+    request: TuneRequest, schedule: Schedule, judge: Judge, begin: Callable[[], None], workload: Workload
+) -> WorkloadResult:
+    """Tunes one workload with one judge. ``begin``: called when the workload is prepared."""
+    from tilewright.tune.field import Field
+
+    measured, bound = request.target.measured, _bound(request, workload)
+    schedule.searches[workload.name].forget()  # if a judge that failed had begun it
+    judge.prepare(workload.name)
+    least = bound.result()
+    begin()
+    for compiled in schedule.compiled(workload, judge, ahead=measured):
+        field = Field.screened(request, workload, least, compiled.so_far, judge, compiled.earlier)
+        if compiled.all and not measured and schedule.search_on(workload, field):
+            continue  # predicted times are known without verification, so only the last batch is verified
+        for batch in compiled.batches(field.chosen(), field):
+            verified = field.verify(batch, ahead=not compiled.all)
+            if verified and compiled.enough_to_race:
+                raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
+                field.note(raced)
+                schedule.limit(workload, field.compile_limit)
+        left_out = field.to_compile if compiled.all else ()
+        if compiled.all and not (left_out and schedule.compile_left_out(workload, left_out)):
+            schedule.search_on(workload, field)
+    refuse_broken_tools(compiled.so_far)
+    return field.decided(judge.seed, schedule.searches[workload.name])
 
 
 def _ledger(store: TuneLedger | Literal[False] | None) -> AbstractContextManager[TuneLedger | None]:

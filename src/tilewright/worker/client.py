@@ -19,7 +19,8 @@ from tilewright.race.stats import measured_of
 from tilewright.records import Checked, Json, MeasuredTime
 from tilewright.task.task import Task
 from tilewright.worker import messages as ask
-from tilewright.worker.messages import Advanced, Lost, Source
+from tilewright.worker.messages import Advanced, Source
+from tilewright.worker.outcome import Outcome
 
 PREPARE_SILENCE = 180.0  # seconds: drawing the inputs and computing the float64 references takes long
 TooFast = Callable[[str, "Contestant", float], str | None]
@@ -108,11 +109,11 @@ class RaceClient:
         """
         seed = self.seed if seed is None else seed
         step = ask.PrepareInputs(workload, seed, passing=seed != self.seed)
-        answer = self.executor.run(step, silence=PREPARE_SILENCE)
-        if isinstance(answer, Lost):  # the process may have died since the last step
-            answer = self.executor.run(step, silence=PREPARE_SILENCE)
-        if isinstance(answer, Lost):
-            raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
+        outcome = self.executor.run(step, silence=PREPARE_SILENCE)
+        if outcome.answer is None:  # the process may have died since the last step
+            outcome = self.executor.run(step, silence=PREPARE_SILENCE)
+        if (answer := outcome.answer) is None:
+            raise MachineError(f"workload {workload} could not be prepared on the GPU: {outcome.reason}")
         if answer.new and self._first is not None:
             self.executor.run(ask.CheckOutputs(self._first[workload].source))
         return answer.unverified
@@ -154,20 +155,20 @@ class RaceClient:
                 shipped = left.index(baseline) if baseline is not None and baseline in left else None
                 sources, costs = tuple(each.source for each in left), tuple(each.cost for each in left)
                 step = ask.RaceField(sources, costs, shipped, policy or self.policy, careful)
-                answer = self.executor.run(step, on_progress=self._telling("race", workload, left))
-                if isinstance(answer, ask.FieldRaced):
+                outcome = self.executor.run(step, on_progress=self._telling("race", workload, left))
+                if (answer := outcome.answer) is not None:
                     wrong = self._wrong(workload, left, answer)
                     if not wrong:
                         result = _result(left, answer)
                         break
                     out += [wrong_after(left[index].name, reason) for index, reason in wrong.items()]
                     left = [each for index, each in enumerate(left) if index not in wrong]
-                elif answer.at is not None:
-                    out.append(Eliminated(left.pop(answer.at).name, answer.reason, stage="race"))
+                elif outcome.at is not None:
+                    out.append(Eliminated(left.pop(outcome.at).name, outcome.reason, stage="race"))
                     careful = False
                 elif careful:  # even one launch at a time did not show which contestant failed
-                    out += [Eliminated(each.name, answer.reason, stage="race") for each in left if each != baseline]
-                    result = RaceResult((), (), lost=answer.reason)
+                    out += [Eliminated(each.name, outcome.reason, stage="race") for each in left if each != baseline]
+                    result = RaceResult((), (), lost=outcome.reason)
                     break
                 else:
                     careful = True
@@ -180,7 +181,7 @@ class RaceClient:
     def time_pairs(
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget,
         captures: int,
-    ) -> ask.RoundsTimed | Lost:  # fmt: skip
+    ) -> Outcome[ask.RoundsTimed]:  # fmt: skip
         """Times all contestants in the same rounds. The contestant at index ``copied`` has a second copy, for the A/A
         check.
 
@@ -191,13 +192,15 @@ class RaceClient:
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
         sources = tuple(each.source for each in contestants)
         step = ask.TimeRounds(sources, budget, policy, copied, captures=captures)
-        answer = self.executor.run(step, on_progress=self._telling("confirm", workload))
-        if not isinstance(answer, Lost) and not answer.samples_us[0]:
-            return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
-        if not isinstance(answer, Lost) and answer.after_timing is None:
+        outcome = self.executor.run(step, on_progress=self._telling("confirm", workload))
+        if (answer := outcome.answer) is None:
+            return outcome
+        if not answer.samples_us[0]:
+            return Outcome("FAILED", reason=f"every round was disturbed: {answer.disturbances[-1]}")
+        if answer.after_timing is None:
             us = measured_of(answer.samples_us[0]).us
             answer = replace(answer, after_timing=self._too_fast(workload, contestants[0], us))
-        return answer
+        return Outcome("PASSED", answer)
 
     def _wrong(self, workload: str, racing: Sequence[Contestant], answer: ask.FieldRaced) -> dict[int, str]:
         """Returns the reasons why raced contestants are wrong, by the index of the contestant."""
@@ -211,10 +214,10 @@ class RaceClient:
         return wrong
 
     def _checked(self, contestant: Contestant) -> Checked | Eliminated:
-        answer = self.executor.run(ask.CheckOutputs(contestant.source))
-        return (
-            Eliminated(contestant.name, answer.reason, stage="verify") if isinstance(answer, Lost) else answer.checked
-        )
+        outcome = self.executor.run(ask.CheckOutputs(contestant.source))
+        if outcome.answer is None:
+            return Eliminated(contestant.name, outcome.reason, stage="verify")
+        return outcome.answer.checked
 
     def _telling(self, stage: str, workload: str, racing: Sequence[Contestant] = ()) -> Callable[[Advanced], None]:
         def tell(advanced: Advanced) -> None:

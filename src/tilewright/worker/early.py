@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import subprocess
 import sys
 import threading
@@ -24,14 +25,26 @@ COMMANDS = ("tune", "optimize")
 _begun: list[subprocess.Popen[str]] = []
 
 
-def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
-    """Starts the process, with pipes for its messages and its errors."""
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def spawned(command: Sequence[str] = WORKER, device: int | None = None) -> subprocess.Popen[str]:
+    """Starts the process, with pipes for its messages and its errors.
+
+    device: the index of the only GPU that the process sees, among the GPUs that this process sees; None: all.
+    """
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=_seeing(device))
+
+
+def _seeing(device: int | None) -> dict[str, str] | None:
+    if device is None:
+        return None
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    return os.environ | {"CUDA_VISIBLE_DEVICES": visible[device] if visible else str(device)}
 
 
 def begin(words: Sequence[str]) -> None:
     """Starts a worker process if the command line with these words may need it and the machine has a driver."""
-    if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
+    elsewhere = any(word == "--on" or word.startswith("--on=") for word in words)
+    if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and not elsewhere and has_driver():
         _begun.append(spawned((*WORKER, WITH_TORCH) if _needs_torch(words) else WORKER))
         atexit.register(end)
         threading.Thread(target=_detect, daemon=True).start()

@@ -24,6 +24,7 @@ from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, Configuration, Json, LaunchFacts, TensorMapLayout, Value
+from tilewright.worker.outcome import Status
 
 Answer = TypeVar("Answer")
 
@@ -47,16 +48,6 @@ class Step(Message, Generic[Answer]):
     @property
     def answer(self) -> type[Answer]:
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The answer to a step that failed: its candidate hung, crashed, broke the CUDA context, or could not be
-    launched."""
-
-    reason: str
-    at: int | None = None
-    """The index of the candidate that was running, if the worker announced it."""
 
 
 # Candidates ---------------------------------------------------------------------------------------
@@ -156,6 +147,7 @@ class Broken(Message):
     reason: str
     dead: bool
     """Whether the process ends because its CUDA context is broken."""
+    status: Status = "FAILED"
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.worker import messages as said
 from tilewright.worker.early import WORKER, spawned
-from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, encode, receive
+from tilewright.worker.messages import Advanced, Message, OpenTask, Step, encode, receive
+from tilewright.worker.outcome import Outcome, Status
 
 START_SECONDS = 120.0  # loading a task that imports torch takes 5 s on an idle machine
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
+STEP_SECONDS = 3600.0  # the longest that a step may take, also if it makes progress
 EXIT_SECONDS = 10.0  # from a process's last message to its end; meanwhile the GPU's memory is freed
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Session")
@@ -35,15 +38,17 @@ class Session:
     task: ``FILE`` or ``FILE:TASK``; without a task, the process waits for `open`.
     files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
     process: a worker that was started before (`early.early_worker`).
+    device: the index of the GPU among the visible ones; None: the first.
     """
 
     def __init__(
         self, task: str | None = None, command: Sequence[str] = WORKER, files: Mapping[str, str] | None = None,
-        process: subprocess.Popen[str] | None = None,
+        process: subprocess.Popen[str] | None = None, device: int | None = None,
     ) -> None:  # fmt: skip
+        self.device = device
         self.task, self.files = task, dict(files or {})
-        self.silence = SILENCE_SECONDS
-        self.command = tuple(command)
+        self.silence, self.limit = SILENCE_SECONDS, STEP_SECONDS
+        self._words = tuple(command)
         self.losses = 0  # the number of lost worker processes; their prepared inputs are lost, too
         self._process: subprocess.Popen[str] | None = None
         self._messages: Queue[Message | None] = Queue()
@@ -54,7 +59,7 @@ class Session:
 
     def start(self, process: subprocess.Popen[str] | None = None) -> None:
         """Starts the process and returns at once. The process loads its modules while the parent compiles."""
-        self._process = process or spawned(self.command)
+        self._process = process or spawned(self._words, self.device)
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
         self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
@@ -70,36 +75,40 @@ class Session:
     def run(
         self, step: Step[Answer], *, silence: float | None = None,
         on_progress: Callable[[Advanced], None] = lambda advanced: None,
-    ) -> Answer | Lost:  # fmt: skip
-        """Returns the answer to a step, or `Lost` if the worker died or sent no message for ``silence`` seconds.
+    ) -> Outcome[Answer]:  # fmt: skip
+        """Returns the outcome of a step: without an answer if the worker died, or sent nothing for ``silence`` seconds.
 
         Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start.
         """
         self._ensure_started()
         silence, at = self.silence if silence is None else silence, None
+        until = time.monotonic() + self.limit
         try:
             if not self._write(step):
                 return self._lost("the worker process is gone")
             while True:
+                left = until - time.monotonic()
                 try:
-                    message = self._messages.get(timeout=silence)
+                    message = self._messages.get(timeout=max(0.0, min(silence, left)))
                 except Empty:
-                    return self._lost(f"no answer for {silence:g} s: a kernel hangs", at)
+                    if left < silence:
+                        return self._lost(f"not finished after {self.limit:g} s", at, "TIMEOUT")
+                    return self._lost(f"no answer for {silence:g} s: a kernel hangs", at, "HANG_DETECTED")
                 if isinstance(message, said.Running):
                     at = message.at
                 elif isinstance(message, Advanced):
                     on_progress(message)
                 elif isinstance(message, step.answer):
-                    return message
+                    return Outcome("PASSED", message)
                 else:
                     return self._failed(message, at)
         except BaseException as error:
             if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this step
-                self._lost("interrupted")
+                self._lost("interrupted", status="CANCELLED")
             raise
 
-    def _failed(self, message: Message | None, at: int | None) -> Lost:
-        """Returns the loss for a message that ends a step without an answer.
+    def _failed(self, message: Message | None, at: int | None) -> Outcome[Any]:
+        """Returns the outcome for a message that ends a step without an answer.
 
         message: the process's last message; None if the process closed its channel.
         Raises TaskError if the task is wrong, MachineError if this machine lacks something.
@@ -110,7 +119,9 @@ class Session:
             return self._lost(self._last_words(), at)
         if not isinstance(message, said.Broken):
             return self._lost(f"the worker process said {message}", at)
-        return self._lost(message.reason, at) if message.dead else Lost(message.reason, at)
+        if message.dead:
+            return self._lost(message.reason, at, message.status)
+        return Outcome(message.status, reason=message.reason, at=at)
 
     def close(self, wait: bool = True) -> None:
         if self._process is not None:
@@ -154,10 +165,10 @@ class Session:
             raise TaskError(message.error)
         raise MachineError(f"the worker process did not start{words}")
 
-    def _lost(self, reason: str, at: int | None = None) -> Lost:
+    def _lost(self, reason: str, at: int | None = None, status: Status = "FAILED") -> Outcome[Any]:
         self.close()
         self.losses += 1
-        return Lost(reason, at)
+        return Outcome(status, reason=reason, at=at)
 
     def _last_words(self) -> str:
         process = self._process

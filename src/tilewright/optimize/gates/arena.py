@@ -25,7 +25,6 @@ from tilewright.race.rules import Policy
 from tilewright.records import Checked, Json
 from tilewright.task.task import Task
 from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, TooFast, wrong_after
-from tilewright.worker.messages import Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 """Most rounds and seconds of one race. A small error of the ranking is harmless, because the confirmation measures
@@ -158,9 +157,9 @@ class Arena:
             return Eliminated(candidate.name, f"on fresh inputs: {checked.reason}", checked)
         versions = [candidate, incumbent, *([] if baseline.files == incumbent.files else [baseline])]
         contestants = [version.contestants[workload] for version in versions]
-        timed = self.client.time_pairs(workload, contestants, 1, seed, look.budget, look.captures)
-        if isinstance(timed, Lost):
-            return Eliminated(versions[timed.at or 0].name, f"confirmation: {timed.reason}")
+        outcome = self.client.time_pairs(workload, contestants, 1, seed, look.budget, look.captures)
+        if (timed := outcome.answer) is None:
+            return Eliminated(versions[outcome.at or 0].name, f"confirmation: {outcome.reason}")
         if timed.after_timing is not None:
             return wrong_after(candidate.name, timed.after_timing)
         *samples, copy = timed.samples_us

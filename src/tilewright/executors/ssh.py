@@ -1,0 +1,131 @@
+"""The ssh executor: runs steps in a resident process on another machine, through the user's own ssh client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from tilewright.errors import MachineError, RequestError, TaskError
+from tilewright.executors.base import Answer, Executor, ignore
+from tilewright.hardware.machine import OtherMachine
+from tilewright.remote import files
+from tilewright.remote import messages as said
+from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
+from tilewright.remote.connection import refused_host
+from tilewright.task.loading import file_named
+from tilewright.worker.messages import Advanced, Step, decode, encode
+from tilewright.worker.outcome import Outcome
+
+
+class Ssh(Executor):
+    """Runs steps on ``host``. Everything that is needed there is brought along (`remote.client`).
+
+    worker: the command of the worker process over there; () for the usual one.
+    linger: the run over there ends after nobody was connected for so many seconds.
+    mfa: as in `remote.connection.style_of`.
+    """
+
+    name = "ssh"
+    choice: ClassVar[str] = "ssh:HOST"
+
+    def __init__(
+        self, host: str = "", worker: Sequence[str] = (), linger: float = LINGER_SECONDS, mfa: bool | None = None
+    ) -> None:
+        self.host, self.worker, self.linger, self.mfa = host, tuple(worker), linger, mfa
+        self.remote: Remote | None = None
+        self._task = ""
+
+    @classmethod
+    def at(cls, where: str) -> Ssh:
+        if (why := refused_host(where)) is not None:
+            raise RequestError(why)
+        return cls(where)
+
+    def prepare(self, task: str) -> None:
+        """Connects for a task, unless it is connected already."""
+        if self.remote is None:
+            file, _ = file_named(task)
+            bundle = files.bundle_of(Path(file))
+            self.remote = Remote(self.host, bundle, worker=self.worker, mfa=self.mfa, linger=self.linger, say=self.say)
+            self.remote.start()
+            if self.remote.resumed:
+                self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
+
+    def place(self, task: str) -> OtherMachine:
+        self.prepare(task)
+        assert self.remote is not None
+        place = self.remote.place
+        assert place is not None
+        return replace(place, name=self.host)
+
+    def seed(self) -> int:
+        return super().seed() if self.remote is None else self.remote.seed
+
+    def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
+        self.prepare(task)
+        remote = self.remote
+        assert remote is not None
+        file, wanted = file_named(task)
+        where = remote.bundle.relative(Path(file)) + (f":{wanted}" if wanted else "")
+        copies = {remote.bundle.relative(Path(name)): Path(copy).read_text() for name, copy in (files or {}).items()}
+        remote.send(said.OpenRequest(remote.number(), where, tuple(copies.items())))
+
+    def run(
+        self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
+    ) -> Outcome[Answer]:
+        """Implements `Executor.run`. While the connection is lost, waits until it is made again."""
+        remote = self.remote
+        assert remote is not None, "a task is opened before a step runs"
+        request = said.StepRequest(remote.number(), encode(step), silence)
+        remote.send(request)
+        while True:
+            message = remote.received.get()
+            if isinstance(message, MachineError):
+                self.close()
+                raise message
+            if isinstance(message, said.Progressed) and message.number == request.number:
+                advanced = decode(message.advanced)
+                assert isinstance(advanced, Advanced)
+                on_progress(advanced)
+            elif isinstance(message, said.StepEnded) and message.number == request.number:
+                remote.answered()
+                return self._outcome(step, message)
+
+    def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
+        if ended.status == "BUILD_FAILED":
+            raise TaskError(ended.reason)
+        if ended.status == "ERROR":
+            raise MachineError(f"{self.host}: {ended.reason}")
+        if not ended.answer:
+            return Outcome(ended.status, reason=ended.reason, at=ended.at)
+        answer = decode(ended.answer)
+        assert isinstance(answer, step.answer)
+        return Outcome(ended.status, answer)
+
+    def command(self, words: Sequence[str], task: str | None) -> int:
+        """Runs a command over there, in the copy of the folder in which the user is."""
+        bundle = files.bundle_of(Path(file_named(task)[0])) if task else files.nothing()
+        over_there = [_named_there(bundle, word) if word == task else word for word in words]
+        self.remote = Remote(self.host, bundle, command=over_there, mfa=self.mfa, linger=self.linger, say=self.say)
+        return run_command(self.remote)
+
+    def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        return (self.remote.stage, self.remote.found) if self.remote else super().set_up()
+
+    def close(self, wait: bool = True) -> None:
+        if self.remote is not None:
+            self.remote.close()
+            self.remote = None
+
+
+EXECUTOR = Ssh
+
+
+def _named_there(bundle: files.Bundle, task: str) -> str:
+    """Returns the name of a task relative to the folder over there in which a command runs."""
+    file, wanted = file_named(task)
+    named = os.path.relpath(bundle.relative(Path(file)), bundle.folder)
+    return f"{named}:{wanted}" if wanted else named

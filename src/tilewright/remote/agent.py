@@ -1,0 +1,280 @@
+"""The process that stays on the machine where candidates run. `boot` starts it, one for each run.
+
+    python -m tilewright.remote.agent SOCKET FOLDER LINGER
+
+It runs steps in a `Session`, or one command, and goes on while nobody is connected. A client that comes back gets what
+it lacks. What was finished for a client that died is kept for the next client of the same run. The process ends when
+it is told to, and when nobody has been connected for LINGER seconds. All its child processes end with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from queue import Queue
+from typing import IO, NoReturn
+
+from tilewright.errors import MachineError, TilewrightError, in_one_line
+from tilewright.hardware.gpu import detect
+from tilewright.hardware.machine import OtherMachine, driver_version, host
+from tilewright.remote import messages as said
+from tilewright.worker.early import WORKER
+from tilewright.worker.messages import Advanced, Message, PrepareInputs, Step, decode, encode
+from tilewright.worker.outcome import Outcome
+from tilewright.worker.session import Session
+
+ALIVE_SECONDS = 30.0
+"""A client that sends nothing for so long is gone. It sends a `Ping` every `client.PING_SECONDS`."""
+END_SECONDS = 5.0
+"""A command that is told to end has so long to end its own child processes."""
+
+Request = said.OpenRequest | said.StepRequest
+
+
+class Agent:
+    """Serves one run.
+
+    folder: the folder with the task's files.
+    """
+
+    def __init__(self, folder: Path, linger: float) -> None:
+        self.folder, self.linger = folder, linger
+        self.journal: list[str] = []
+        self.kept: dict[str, said.StepEnded] = {}
+        """Outcomes that were finished for earlier clients, by their step and the inputs before it. Each is used once,
+        so a client that measures twice gets two measurements."""
+        self.first: said.Attach | None = None
+        self.client = ""
+        self._changed = threading.Condition()
+        self._connection: socket.socket | None = None
+        self._seen = time.monotonic()
+        self._requests: Queue[tuple[str, Request]] = Queue()
+        self._taken = 0  # the number of the client's last request
+        self._fresh: dict[str, said.StepEnded] = {}
+        self._context = self._opened = ""
+        self._session: Session | None = None
+        self._command: subprocess.Popen[str] | None = None
+        self._copies = tempfile.mkdtemp(prefix="tilewright-")
+
+    # Connections ------------------------------------------------------------------------------------
+
+    def serve(self, listening: socket.socket) -> None:
+        """Accepts clients until the run ends."""
+        threading.Thread(target=self._run_steps, daemon=True).start()
+        listening.settimeout(min(0.5, self.linger / 4))
+        while True:
+            with suppress(TimeoutError):
+                connection, _ = listening.accept()
+                threading.Thread(target=self._client, args=(connection,), daemon=True).start()
+            with self._changed:
+                if self._connection is not None:
+                    self._seen = time.monotonic()
+                elif time.monotonic() - self._seen > self.linger:
+                    self.end()
+
+    def _client(self, connection: socket.socket) -> None:
+        connection.settimeout(ALIVE_SECONDS)
+        with connection, connection.makefile("rw", encoding="utf-8") as lines, suppress(OSError, ValueError):
+            attach = decode(lines.readline())
+            assert isinstance(attach, said.Attach)
+            with self._changed:
+                if self._connection is not None and attach.client != self.client:
+                    other = self.first.whose if self.first else ""
+                    lines.write(encode(said.Busy(other)))
+                    lines.flush()
+                    return
+                if self._connection is not None:  # the same client, whose old connection was lost
+                    with suppress(OSError):
+                        self._connection.shutdown(socket.SHUT_RDWR)
+                self._connection = connection
+                greeting = self._greeted(attach)
+            try:
+                lines.write(encode(greeting))
+                lines.flush()
+                threading.Thread(target=self._write, args=(connection, attach.have), daemon=True).start()
+                while line := lines.readline():
+                    self._take(attach.client, decode(line))
+            finally:
+                with self._changed:
+                    if self._connection is connection:
+                        self._connection, self._seen = None, time.monotonic()
+                    self._changed.notify_all()
+
+    def _greeted(self, attach: said.Attach) -> said.Attached:
+        """Takes a client, and starts what it wants if it is the first."""
+        resumed, new = self.first is not None, attach.client != self.client
+        if new:
+            self.client, self._taken = attach.client, 0
+            if resumed and not attach.command:
+                self.journal.clear()
+                self.kept |= self._fresh
+                self._fresh = {}
+        self.first = self.first or attach
+        if new:
+            self.first = replace(attach, seed=self.first.seed)
+        if attach.command and self._command is None:
+            self._start(attach)
+        gpu = detect()
+        place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
+        return said.Attached(place, self.first.seed, resumed and new, not new)
+
+    def _write(self, connection: socket.socket, have: int) -> None:
+        """Sends the journal from line ``have`` on, while this connection is the client's."""
+        with suppress(OSError):
+            while True:
+                with self._changed:
+                    while len(self.journal) <= have and self._connection is connection:
+                        self._changed.wait()
+                    if self._connection is not connection:
+                        return
+                    lines, have = self.journal[have:], len(self.journal)
+                connection.sendall("".join(lines).encode())
+
+    def _note(self, client: str, message: Message) -> None:
+        """Appends a message to the journal, unless it answers a client that is gone."""
+        with self._changed:
+            if client in (self.client, ""):
+                self.journal.append(encode(message))
+                self._changed.notify_all()
+
+    def _take(self, client: str, message: Message) -> None:
+        if isinstance(message, said.Quit):
+            self.end()
+        if isinstance(message, said.OpenRequest | said.StepRequest):
+            with self._changed:
+                if client != self.client or message.number <= self._taken:
+                    return
+                self._taken = message.number
+            self._requests.put((client, message))
+
+    # Steps ------------------------------------------------------------------------------------------
+
+    def _run_steps(self) -> None:
+        while True:
+            client, request = self._requests.get()
+            if isinstance(request, said.OpenRequest):
+                self._open(request)
+            else:
+                self._note(client, self._ended(client, request))
+
+    def _open(self, request: said.OpenRequest) -> None:
+        """Opens a task, unless the last client opened the same task: its worker is kept then."""
+        opened = encode(replace(request, number=0))
+        if opened == self._opened and self._session is not None:
+            return
+        if self._session is not None:
+            self._session.close()
+        files = {}
+        for place, (name, text) in enumerate(request.files):
+            copy = Path(self._copies) / f"{request.number}-{place}.py"
+            copy.write_text(text)
+            files[str(self.folder / name)] = str(copy)
+        worker = self.first.worker if self.first and self.first.worker else WORKER
+        self._session = Session(str(self.folder / request.where), worker, files)
+        self._opened, self._context = opened, ""
+
+    def _ended(self, client: str, request: said.StepRequest) -> said.StepEnded:
+        step = decode(request.step)
+        assert isinstance(step, Step)
+        key = hashlib.sha256(f"{self._opened}\n{self._context}\n{request.step}".encode()).hexdigest()
+        prepares = isinstance(step, PrepareInputs)
+        if prepares:
+            self._context = request.step
+        with self._changed:
+            known = None if prepares else self.kept.pop(key, None)
+        if known is not None:
+            return replace(known, number=request.number)
+
+        def advanced(message: Advanced) -> None:
+            self._note(client, said.Progressed(request.number, encode(message)))
+
+        outcome = self._outcome(step, request.silence, advanced)
+        answer = "" if outcome.answer is None else encode(outcome.answer)
+        ended = said.StepEnded(request.number, outcome.status, answer, outcome.reason, outcome.at)
+        if answer and not prepares:
+            with self._changed:
+                (self._fresh if client == self.client else self.kept)[key] = ended
+        return ended
+
+    def _outcome(
+        self, step: Step[Message], silence: float | None, advanced: Callable[[Advanced], None]
+    ) -> Outcome[Message]:
+        try:
+            assert self._session is not None, "a task is opened before a step runs"
+            return self._session.run(step, silence=silence, on_progress=advanced)
+        except MachineError as error:
+            return Outcome("ERROR", reason=str(error))
+        except TilewrightError as error:
+            return Outcome("BUILD_FAILED", reason=str(error))
+        except Exception as error:  # sent to the user as our mistake
+            return Outcome("ERROR", reason=f"a mistake in Tilewright: {in_one_line(error)}")
+
+    # A command --------------------------------------------------------------------------------------
+
+    def _start(self, attach: said.Attach) -> None:
+        pipe, columns = subprocess.PIPE, {"COLUMNS": str(attach.columns)}
+        self._command = subprocess.Popen(
+            [sys.executable, "-m", "tilewright", *attach.command], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
+            text=True, env=os.environ | columns,
+        )  # fmt: skip
+        streams = [(1, self._command.stdout), (2, self._command.stderr)]
+        threads = [threading.Thread(target=self._print, args=each, daemon=True) for each in streams]
+        for thread in threads:
+            thread.start()
+        threading.Thread(target=self._end_of, args=(self._command, threads), daemon=True).start()
+
+    def _print(self, to: int, stream: IO[str]) -> None:
+        for line in stream:
+            self._note("", said.TextPrinted(to, line))
+
+    def _end_of(self, command: subprocess.Popen[str], threads: list[threading.Thread]) -> None:
+        code = command.wait()
+        for thread in threads:
+            thread.join()
+        self._note("", said.CommandEnded(code))
+
+    # The end ----------------------------------------------------------------------------------------
+
+    def end(self) -> NoReturn:
+        """Ends all processes of the run, and this one."""
+        with suppress(OSError):
+            os.unlink(sys.argv[1])
+        if self._command is not None and self._command.poll() is None:
+            self._command.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._command.wait(END_SECONDS)
+        if self._session is not None:
+            self._session.close(wait=False)
+        for copy in Path(self._copies).iterdir():
+            copy.unlink()
+        os.rmdir(self._copies)
+        os.killpg(0, signal.SIGKILL)  # this process leads its group, which has no others
+        os._exit(0)
+
+
+def main() -> None:
+    path, folder, linger = sys.argv[1:]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with suppress(OSError):
+        os.unlink(path)  # of an agent that was killed: `boot` could not connect to it
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    agent = Agent(Path(folder), float(linger))
+    signal.signal(signal.SIGTERM, lambda *_: agent.end())
+    listening.listen()
+    agent.serve(listening)
+
+
+if __name__ == "__main__":
+    main()

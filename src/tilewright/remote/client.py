@@ -1,0 +1,269 @@
+"""The user's side of a run on another machine: sets it up, attaches to its resident process, and stays attached."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Queue
+from typing import Any
+
+from tilewright.errors import MachineError
+from tilewright.hardware.machine import OtherMachine
+from tilewright.remote import environment, files
+from tilewright.remote import messages as said
+from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, RefusedThere
+from tilewright.worker.messages import Message, decode, encode
+
+PING_SECONDS = 5.0
+LINGER_SECONDS = 300.0
+"""The run over there ends after nobody was connected for so long. A lost connection is tried again for as long."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0  # seconds between tries to connect again
+NEEDED_BYTES = 8 << 30
+"""An environment with torch for CUDA takes about 7 GB."""
+
+
+class Remote:
+    """One run on another machine.
+
+    host: as for the command ssh.
+    bundle: the files to bring.
+    command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
+    worker: the command of the worker process over there; () for the usual one.
+    mfa: as in `connection.style_of`.
+    say: called with remarks for the user.
+    """
+
+    def __init__(
+        self, host: str, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
+        mfa: bool | None = None, linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self.host, self.bundle, self.command, self.worker = host, bundle, tuple(command), tuple(worker)
+        self.mfa, self.linger, self.say = mfa, linger, say
+        self.place: OtherMachine | None = None
+        self.seed = secrets.randbits(31)
+        self.resumed = False
+        self.found: list[tuple[str, str]] = []
+        """What worked while it was set up, as name and detail, in order."""
+        self.stage = "connection"
+        """What is being set up."""
+        self.received: Queue[Message | MachineError] = Queue()
+        self._name, self._have = secrets.token_hex(8), 0
+        self._attach_request: dict[str, Any] = {}
+        self._unanswered: list[str] = []
+        self._connection: Connection | None = None
+        self._sending = threading.Lock()
+        self._ended = threading.Event()
+        self._number = 0
+
+    # Setting up -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connects, brings what is missing, and attaches. Raises MachineError, in one line, if that fails."""
+        connection = Connection(self.host, self.mfa)
+        try:
+            self._set_up(connection)
+            self._attach(connection)
+        except BaseException:
+            connection.close()
+            raise
+        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._ping, daemon=True).start()
+
+    def _set_up(self, connection: Connection) -> None:
+        code, tar = files.code()
+        facts = connection.request("facts", code=code, root=self.bundle.root_key)
+        python = ".".join(map(str, facts["python"]))
+        self._worked(f"{self.host} is {facts['node']}, Python {python} ({facts['executable']})", "files")
+        if not facts["code"]:
+            connection.request("put", [tar], kind="code", key=code, size=len(tar))
+        self._bring_files(connection, facts)
+        self._worked(f"{facts['cache']}, {facts['free'] / 1e9:.0f} GB free", "environment")
+        made = "" if connection.python else prepared(connection, facts, self.say)
+        env = f"{facts['cache']}/env/{made}" if made else f"TILEWRIGHT_REMOTE_PYTHON={connection.python}"
+        self._worked(env, "resident process")
+        cwd = self.bundle.folder
+        who = f"{getpass.getuser()}@{platform.node()}:{self.bundle.root}"
+        parts = [who, self.bundle.key, code, made, connection.python, cwd, *self.command, "", *self.worker]
+        self._attach_request = {
+            "run": hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16], "environment": made,
+            "python": facts["executable"] if connection.python else "", "code": code, "work": self.bundle.key,
+            "cwd": cwd, "linger": self.linger,
+        }  # fmt: skip
+
+    def _worked(self, detail: str, then: str) -> None:
+        self.found.append((self.stage, detail))
+        self.stage = then
+
+    def _bring_files(self, connection: Connection, facts: dict[str, Any]) -> None:
+        bundle = self.bundle
+        if connection.request("has", kind="files", key=bundle.key)["there"]:
+            return
+        if bundle.tree and not facts["git"]:
+            raise MachineError(f"{self.host} has no git, which unpacks the task's files; fix: install git there")
+        packed = bundle.packed(facts["last"])
+        connection.request(
+            "files", [packed, bundle.tar], key=bundle.key, root=bundle.root_key, tree=bundle.tree,
+            bundle=len(packed), tar=len(bundle.tar),
+        )  # fmt: skip
+
+    def _attach(self, connection: Connection) -> None:
+        whose = f"{getpass.getuser()} on {platform.node()}, process {os.getpid()}"
+        columns = shutil.get_terminal_size((120, 24)).columns
+        hello = said.Attach(self._name, whose, self._have, self.seed, self.command, self.worker, columns)
+        connection.request("attach", **self._attach_request, hello=encode(hello).rstrip("\n"))
+        line = connection.readline(ANSWER_SECONDS)
+        greeting = decode(line) if line is not None else None
+        if isinstance(greeting, said.Busy):
+            raise RefusedThere(
+                f"this run on {self.host} is in use by {greeting.whose}; fix: wait until that command ends, or end it"
+            )
+        if not isinstance(greeting, said.Attached):
+            raise connection.failure(line or "")
+        if self.place is not None and not greeting.known:
+            raise RefusedThere(
+                f"the run on {self.host} ended while the connection was lost; fix: run the same command again"
+            )
+        self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
+        self._worked(f"ends {self.linger:g} s after the last connection", self.stage)
+        with self._sending:
+            self._connection = connection
+            for request in self._unanswered:
+                connection.write(request)
+
+    # Talking ----------------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def send(self, request: said.OpenRequest | said.StepRequest) -> None:
+        """Sends a request. It is sent again if the connection is lost before `answered`."""
+        with self._sending:
+            self._unanswered.append(encode(request))
+            if self._connection is not None:
+                self._connection.write(self._unanswered[-1])
+
+    def answered(self) -> None:
+        """Says that all requests were answered."""
+        with self._sending:
+            self._unanswered.clear()
+
+    def close(self) -> None:
+        """Ends the run over there and the connection. It can be called twice."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        with self._sending:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.write(encode(said.Quit()))
+            connection.close(5.0)  # it ends when the process over there does
+
+    def _listen(self) -> None:
+        """Passes on what arrives. Connects again if the connection is lost."""
+        while (connection := self._connection) is not None:
+            while (line := connection.readline()) is not None:
+                self._have += 1
+                self.received.put(decode(line))
+            if self._ended.is_set():
+                return
+            try:
+                self._again(connection)
+            except MachineError as error:
+                self.received.put(error)
+                return
+
+    def _again(self, lost: Connection) -> None:
+        """Replaces a lost connection. Raises MachineError if that is impossible, or takes longer than the run lasts."""
+        reason = str(lost.failure())
+        with self._sending:
+            self._connection = None
+        until, wait = time.monotonic() + self.linger, FIRST_WAIT
+        self.say(f"{reason}; the run goes on there, connecting again")
+        while not self._ended.wait(wait):
+            connection = None
+            try:
+                connection = Connection(self.host, self.mfa)
+                self._attach(connection)
+                return
+            except RefusedThere:
+                raise
+            except MachineError as error:
+                if connection is not None:
+                    connection.close()
+                if time.monotonic() > until:
+                    minutes = f"{self.linger / 60:g} minutes"
+                    kept = f"the run ends there after {minutes}; before that, the same command takes it up again"
+                    raise ConnectionLost(f"{error}; {kept}") from None
+                wait = min(2 * wait, LONGEST_WAIT)
+        raise ConnectionLost("closed")
+
+    def _ping(self) -> None:
+        while not self._ended.wait(PING_SECONDS):
+            with self._sending:
+                if self._connection is not None:
+                    self._connection.write(encode(said.Ping()))
+
+
+def prepared(connection: Connection, facts: dict[str, Any], say: Callable[[str], None]) -> str:
+    """Makes the environment over there if there is none for these versions. Returns its key."""
+    wanted = environment.requirements()
+    python, machine = facts["python"], facts["machine"]
+    key = environment.key(wanted, python, machine)
+    if connection.request("has", kind="env", key=key)["there"]:
+        return key
+    if facts["free"] < NEEDED_BYTES:
+        free = f"{facts['free'] / 1e9:.1f} GB free in {facts['cache']}"
+        say(f"{connection.host} has {free}; an environment takes up to 8 GB")
+    say(f"making an environment on {connection.host}, once for these versions; it takes minutes")
+    try:
+        connection.request("env", note=_EveryFewSeconds(say), key=key, requirements=wanted, size=0)
+    except RefusedThere as error:
+        if not error.offline:
+            raise
+        say(f"{connection.host} reaches no package index; bringing the wheels from here")
+        brought = environment.wheels(wanted, python, machine)
+        connection.request(
+            "env", [brought], note=_EveryFewSeconds(say), key=key, requirements=wanted, size=len(brought)
+        )
+    return key
+
+
+class _EveryFewSeconds:
+    """Passes on one line every few seconds."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say, self._last = say, time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        if time.monotonic() - self._last > PING_SECONDS:
+            self._last = time.monotonic()
+            self.say(line)
+
+
+def run_command(remote: Remote) -> int:
+    """Runs the command of a remote. Prints what it prints, and returns its exit code."""
+    try:
+        remote.start()
+        if remote.place is not None and remote.place.gpu is None:
+            remote.say(f"{remote.host} has no GPU: the command runs there on the CPU")
+        if remote.resumed:
+            remote.say(f"this command is running on {remote.host} already; taking it up again")
+        while True:
+            message = remote.received.get()
+            if isinstance(message, MachineError):
+                raise message
+            if isinstance(message, said.TextPrinted):
+                (sys.stdout if message.to == 1 else sys.stderr).write(message.text)
+            elif isinstance(message, said.CommandEnded):
+                return message.code
+    finally:
+        remote.close()

@@ -1,0 +1,203 @@
+"""What is brought to another machine: the files of a task, and Tilewright itself.
+
+Files that git tracks travel as a git bundle, with the changes of the working tree and without their history. Its commit
+is made in a repository of its own in the cache folder, on top of the commit that travelled last. The user's repository
+is only read, and nothing is pushed. Other files that git does not ignore travel in a tar. Outside a repository, the
+folder of the task travels as a whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import tilewright
+from tilewright.errors import RequestError, first_line
+
+MOST_BYTES = 256 << 20
+SKIPPED = ("__pycache__", "node_modules", ".tilewright")
+_AUTHOR = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "tilewright"), ("EMAIL", "tilewright@localhost"), ("DATE", "2000-01-01T00:00:00Z"))
+}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of a task.
+
+    root: the folder here that is reproduced over there.
+    tree: the name of git's tree of the tracked files; "" if there is no repository.
+    """
+
+    root: Path
+    tree: str
+    tar: bytes
+    repository: Path | None = None
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(self.tree.encode() + self.tar).hexdigest()[:16]
+
+    @property
+    def root_key(self) -> str:
+        return _key_of(self.root)
+
+    def packed(self, have: str) -> bytes:
+        """Returns the git bundle; nothing without a repository.
+
+        have: the commit that an earlier run brought; "" if there is none. The bundle leaves out what that commit has.
+        """
+        if self.repository is None:
+            return b""
+        git = ["git", "--git-dir", str(self.repository)]
+        known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
+        parent, less = (["-p", have], [f"^{have}"]) if known else ([], [])
+        commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", self.tree], _AUTHOR).strip()
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+            _git([*git, "update-ref", "refs/heads/tilewright", commit])
+            _git([*git, "bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less])
+            return Path(scratch, "bundle").read_bytes()
+
+    @property
+    def folder(self) -> str:
+        """The folder over there that stands for the working directory; the root if the user is outside it."""
+        work = Path.cwd().resolve()
+        return str(work.relative_to(self.root)) if work.is_relative_to(self.root) else "."
+
+    def relative(self, path: Path) -> str:
+        """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
+        try:
+            return str(path.resolve().relative_to(self.root))
+        except ValueError:
+            raise RequestError(
+                f"{path} is outside {self.root}, which is brought to the other machine; fix: put it into that folder"
+            ) from None
+
+
+def nothing() -> Bundle:
+    """Returns a bundle without files, for a command without a task."""
+    return Bundle(Path.cwd().resolve(), "", tar_of(Path.cwd(), ()))
+
+
+def bundle_of(file: Path) -> Bundle:
+    """Collects the files around a task file. Raises RequestError if they are too large."""
+    file = file.resolve()
+    root = _repository_root(file.parent)
+    if root is None:
+        return Bundle(file.parent, "", tar_of(file.parent, sorted(_every(file.parent))))
+    repository = cache_folder() / "bundles" / f"{_key_of(root)}.git"
+    tree = _tree(root, repository)
+    listed = _git(["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard"]).split("\0")
+    names = [root / name for name in listed if name]
+    tracked = _git(["git", "-C", str(root), "ls-files", "-z", "--", str(file)])
+    if not tracked and file not in names:  # git ignores it
+        names += [path for path in file.parent.glob("*.py") if path not in names]
+    return Bundle(root, tree, tar_of(root, sorted(names)), repository)
+
+
+def _repository_root(folder: Path) -> Path | None:
+    if shutil.which("git") is None:
+        return None
+    command = ["git", "-C", str(folder), "rev-parse", "--show-toplevel"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    has_commit = (
+        found.returncode == 0
+        and not subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "-q", "--verify", "HEAD"], capture_output=True, check=False
+        ).returncode
+    )
+    return Path(found.stdout.rstrip("\n")).resolve() if has_commit else None
+
+
+def _key_of(root: Path) -> str:
+    return hashlib.sha256(str(root).encode()).hexdigest()[:16]
+
+
+def _tree(root: Path, repository: Path) -> str:
+    """Returns the name of the tree of the tracked files as they are now. It is made in a repository of its own."""
+    at = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-path"]
+    objects, index = (_git([*at, name]).rstrip("\n") for name in ("objects", "index"))
+    _git(["git", "init", "-q", "--bare", str(repository)])
+    (repository / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+    git = ["git", "--git-dir", str(repository), "--work-tree", str(root)]
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        if Path(index).is_file():
+            shutil.copy2(index, f"{scratch}/index")
+        env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        _git([*git, "add", "--update", "--", str(root)], env)
+        return _git([*git, "write-tree"], env).strip()
+
+
+def _git(command: list[str], env: dict[str, str] | None = None) -> str:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=own | (env or {}))
+    if done.returncode:
+        raise RequestError(f"git cannot pack the files of the task: {first_line(done.stderr, 'no message')}")
+    return done.stdout
+
+
+def _every(folder: Path) -> Iterator[Path]:
+    """Yields the files of a folder, without caches, hidden folders and virtual environments."""
+    for where, folders, files in os.walk(folder):
+        folders[:] = [
+            name for name in folders
+            if name not in SKIPPED and not name.startswith(".") and not (Path(where) / name / "pyvenv.cfg").is_file()
+        ]  # fmt: skip
+        yield from (Path(where) / name for name in files)
+
+
+def tar_of(root: Path, files: Iterable[Path], prefix: str = "") -> bytes:
+    """Returns the files as a tar, which depends on nothing but their names, modes and contents.
+
+    Raises RequestError if they are too large.
+    """
+    out, total = io.BytesIO(), 0
+    with (
+        gzip.GzipFile(fileobj=out, mode="wb", mtime=0, compresslevel=4) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        for path in files:
+            if not path.is_symlink() and not path.is_file():
+                continue  # a socket, or removed meanwhile
+            info = tar.gettarinfo(path, prefix + str(path.relative_to(root)))
+            info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
+            total += info.size
+            if total > MOST_BYTES:
+                raise RequestError(
+                    f"the files in {root} that git does not track are larger than {MOST_BYTES >> 20} MiB, too much to "
+                    f"bring along (at {path.relative_to(root)}); fix: let .gitignore name what the task does not need, "
+                    "or put the task into a folder of its own"
+                )
+            if info.isreg():
+                with path.open("rb") as content:
+                    tar.addfile(info, content)
+            else:
+                tar.addfile(info)
+    return out.getvalue()
+
+
+def cache_folder() -> Path:
+    """Returns the folder here for what is only kept to save time."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "tilewright"
+
+
+@cache
+def code() -> tuple[str, bytes]:
+    """Returns Tilewright itself as a tar, and its key."""
+    folder = Path(tilewright.__file__).parent
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    tar = tar_of(folder, files, "tilewright/")
+    return hashlib.sha256(tar).hexdigest()[:16], tar
