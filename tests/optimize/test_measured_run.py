@@ -26,6 +26,7 @@ from tilewright.records import Checked, Value
 from tilewright.source.syntax import Source
 from tilewright.testing.simulated import SimulatedClock
 from tilewright.worker import messages as said
+from tilewright.worker.outcome import Outcome
 
 H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
@@ -56,7 +57,12 @@ class Simulated(Executor):
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         self.said.append("open")
 
-    def run(self, step: Any, *, silence: float | None = None, on_progress: Callable[..., None] = ignore) -> Any:
+    def run(
+        self, step: Any, *, silence: float | None = None, on_progress: Callable[..., None] = ignore
+    ) -> Outcome[Any]:
+        return Outcome("PASSED", self._answer(step))
+
+    def _answer(self, step: Any) -> Any:
         if isinstance(step, said.PrepareInputs):
             return said.InputsReady((), new=True)
         if isinstance(step, said.CheckOutputs):

@@ -156,6 +156,7 @@ class MeasuredGate:
 
     def _no_gain(self, ranked: RankedVariant, attempts: Sequence[Attempt]) -> Judged:
         best, outcomes = ranked.variant, []
+        raced = sum(attempt.status == "raced" for attempt in attempts)
         for workload, (time, incumbent) in ranked.times.items():
             outcomes.append(
                 WorkloadOutcome(
@@ -166,7 +167,7 @@ class MeasuredGate:
             )  # fmt: skip
         return Judged(
             best=best, correctness="PASS", keep=False,
-            reason=f"no gain in the race: the best of {len(attempts)} is {ranked.ratio:.3f} × the incumbent's time",
+            reason=f"no gain in the race: the best of {raced} is {ranked.ratio:.3f} × the incumbent's time",
             outcomes=tuple(outcomes), attempts=tuple(attempts),
         )  # fmt: skip
 
