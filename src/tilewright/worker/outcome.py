@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, get_args
 
+from tilewright.errors import MachineError, TaskError, TilewrightError, in_one_line
 from tilewright.worker.messages import Lost
 
 Answer = TypeVar("Answer")
@@ -42,3 +44,23 @@ class Outcome(Generic[Answer]):
         if isinstance(given, Lost):
             return cls(given.status, None, given.reason, given.at)
         return cls("PASSED", given)
+
+    @classmethod
+    def guarded(cls, run: Callable[[], Answer | Lost]) -> Outcome[Answer]:
+        """Returns the outcome of a step that runs on another machine than its caller: an error is an outcome, too."""
+        try:
+            return cls.of(run())
+        except MachineError as error:
+            return cls("ERROR", reason=str(error))
+        except TilewrightError as error:
+            return cls("BUILD_FAILED", reason=str(error))
+        except Exception as error:  # told to the user as our mistake
+            return cls("ERROR", reason=f"a mistake in Tilewright: {in_one_line(error)}")
+
+    def raised(self, where: str) -> Outcome[Answer]:
+        """Raises the errors that `guarded` made outcomes. ``where``: the name of the other machine."""
+        if self.status == "BUILD_FAILED":
+            raise TaskError(self.reason)
+        if self.status == "ERROR":
+            raise MachineError(f"{where}: {self.reason}")
+        return self

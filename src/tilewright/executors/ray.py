@@ -1,0 +1,338 @@
+"""The ray executor: runs steps on the GPUs of a Ray cluster that is already there, one actor for each GPU.
+
+Ray brings what is needed: Tilewright itself and the files of the task are the runtime environment of the job. An actor
+whose process or machine is lost is replaced, and its step runs again. The actors end with this process. The cluster
+is never started or stopped.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tilewright
+from tilewright.errors import MachineError, NoGpu, RequestError, in_one_line
+from tilewright.executors.base import Answer, Executor, ignore
+from tilewright.hardware.gpu import Monitor, detect
+from tilewright.hardware.machine import OtherMachine, driver_version, host
+from tilewright.remote import files as brought
+from tilewright.task.loading import file_named
+from tilewright.tools import child
+from tilewright.worker.early import WORKER
+from tilewright.worker.messages import Advanced, PrepareInputs, Step
+from tilewright.worker.outcome import Outcome
+from tilewright.worker.session import Session
+
+TRIES = 4
+"""A step whose worker is lost so often is not run again, because it may be the step that ends the worker's machine."""
+FREE_SECONDS = 120.0
+"""How long to wait for a free GPU of the cluster."""
+LOOK_SECONDS = 0.5
+CONNECT_SECONDS = 5.0
+
+
+class Worker:
+    """The actor. It has one GPU, and runs steps in a `Session`. Its working directory has the files of the task.
+
+    command: starts the worker process; () for the usual one.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = tuple(command) or WORKER
+        self._stack, self._session = ExitStack(), None  # type: ExitStack, Session | None
+        self._advanced: list[Advanced] = []
+
+    def place(self) -> tuple[OtherMachine, str | None]:
+        """Returns this machine, and why its GPU is not free; None if it is."""
+        gpu = detect()
+        here = OtherMachine(socket.gethostname(), gpu, driver_version() if gpu else None, host())
+        return here, Monitor().busy() if gpu else None
+
+    def open(self, where: str, files: Mapping[str, str]) -> None:
+        """``where`` and the names of ``files``: relative to the working directory. ``files``: the text of each."""
+        self.close()
+        copies = {}
+        if files:
+            folder = self._stack.enter_context(child.workplace())
+            for number, (name, text) in enumerate(files.items()):
+                (copy := folder / f"{number}.py").write_text(text)
+                copies[str(Path.cwd() / name)] = str(copy)
+        self._session = Session(str(Path.cwd() / where), self._command, copies)
+        self._stack.callback(self._session.close)
+
+    def run(self, step: Step[Answer], silence: float | None) -> Outcome[Answer]:
+        session = self._session
+        assert session is not None, "a task is opened before a step runs"
+        return Outcome.guarded(lambda: session.run(step, silence=silence, on_progress=self._advanced.append))
+
+    def advanced(self) -> list[Advanced]:
+        """Returns the progress since the last call."""
+        new, self._advanced = self._advanced, []
+        return new
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class Cluster:
+    """The connection of this process to a Ray cluster. Executors share it, and the last one closes it.
+
+    address: as for `ray.init`.
+    task: the task file whose surroundings are brought.
+    """
+
+    def __init__(self, address: str, task: Path) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MachineError("--on ray needs the package ray; fix: pip install 'tilewright[ray]'") from None
+        if ray.is_initialized():
+            raise RequestError("this process uses Ray already; fix: run Tilewright in a process of its own")
+        self.ray: Any = ray
+        self.name = "the Ray cluster" + ("" if address == "auto" else f" at {address}")
+        around, self._users = brought.surroundings(task), 0
+        self.root = around.root
+        self._refuse_silent(address)
+        self._connect(address, around.zipped())
+        if not ray.cluster_resources().get("GPU"):
+            ray.shutdown()
+            raise NoGpu(f"{self.name} has no GPUs; fix: start its nodes with ray start --num-gpus=N")
+
+    def _refuse_silent(self, address: str) -> None:
+        """Raises MachineError if nothing answers. Ray would try for a minute, and then end this process."""
+        machine, _, port = address.removeprefix("ray://").rpartition(":")
+        if not machine or not port.isdigit():
+            return
+        try:
+            socket.create_connection((machine.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            fix = "fix: --on ray:HOST:PORT of its head, or --on ray://HOST:10001 from outside the cluster"
+            raise MachineError(f"{self.name} does not answer ({error.strerror or error}); {fix}") from None
+
+    def _connect(self, address: str, files: bytes) -> None:
+        with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".zip") as file, _own_signals():
+            file.write(files)
+            file.flush()
+            environment = {
+                "working_dir": file.name, "py_modules": [str(Path(tilewright.__file__).parent)],
+                "excludes": ["__pycache__"],
+            }  # fmt: skip
+            try:
+                self.ray.init(address, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
+            except Exception as error:
+                raise MachineError(self._refused(error)) from None
+
+    def _refused(self, error: Exception) -> str:
+        said = " ".join(str(error).split())
+        if "find any running Ray instance" in said:
+            return "no Ray cluster runs on this machine; fix: --on ray:ADDRESS, or start one with ray start"
+        if "ersion mismatch" in said:
+            return f"{self.name} runs another version: {said}; fix: use the same versions here"
+        return f"no connection to {self.name}: {in_one_line(error)}"
+
+    def join(self) -> None:
+        self._users += 1
+
+    def leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self.ray.shutdown()
+
+    def free(self) -> int:
+        """Returns how many GPUs are free."""
+        return int(self.ray.available_resources().get("GPU", 0))
+
+    def actor(self, command: Sequence[str]) -> Any:
+        """Returns the handle of a new actor, which waits for a free GPU."""
+        made = self.ray.remote(Worker)
+        return made.options(num_gpus=1, num_cpus=1, max_restarts=0, max_concurrency=2).remote(tuple(command))
+
+    def place(self, actor: Any) -> tuple[OtherMachine, str | None]:
+        """Waits for an actor, and returns as `Worker.place`. Raises MachineError if the actor does not start."""
+        try:
+            found: tuple[OtherMachine, str | None] = self.ray.get(actor.place.remote(), timeout=FREE_SECONDS)
+            return found
+        except self.ray.exceptions.GetTimeoutError:
+            why = f"no GPU became free within {FREE_SECONDS:g} s; fix: wait, or end what uses them"
+        except self.ray.exceptions.RayError as error:
+            why = f"no worker starts there: {last_line(error)}"
+            if "ModuleNotFoundError" in why:
+                why += "; fix: pip install 'tilewright[gpu]', and what the task needs, on its nodes"
+        self.end(actor)
+        raise MachineError(f"{self.name}: {why}")
+
+    def end(self, actor: Any) -> None:
+        self.ray.kill(actor)
+
+
+class Ray(Executor):
+    """Runs steps in an actor with one GPU.
+
+    address: as for `ray.init`; "" for the cluster of this machine.
+    worker: the command of the worker process over there; () for the usual one.
+    cluster: the connection of another executor, to share it.
+    """
+
+    name = "ray"
+    choice: ClassVar[str] = "ray[:ADDRESS]"
+
+    def __init__(self, address: str = "", worker: Sequence[str] = (), cluster: Cluster | None = None) -> None:
+        self.address, self.worker, self.cluster = address or "auto", tuple(worker), cluster
+        self._actor: Any = None
+        self._place: OtherMachine | None = None
+        self._opened: tuple[str, dict[str, str]] | None = None
+        self._opening: Any = None
+        """The call that opens the task in the actor; None when it is over."""
+        self._prepared: tuple[PrepareInputs, float | None] | None = None
+        self._closing = threading.Lock()
+        if cluster is not None:
+            cluster.join()
+
+    @classmethod
+    def at(cls, where: str) -> Ray:
+        if any(sign.isspace() for sign in where):
+            raise RequestError(f"'{where}' is no address of a Ray cluster; fix: --on ray, or --on ray:HOST:PORT")
+        return cls(f"ray:{where}" if where.startswith("//") else where)
+
+    def place(self, task: str) -> OtherMachine:
+        if self.cluster is None:
+            self.cluster = Cluster(self.address, Path(file_named(task)[0]))
+            self.cluster.join()
+        if self._place is None:
+            if not self.cluster.free():
+                self.say(f"all GPUs of {self.cluster.name} are in use; waiting for one")
+            self._actor = self.cluster.actor(self.worker)
+            self._place, busy = self.cluster.place(self._actor)
+            if busy is not None:
+                self.say(f"the GPU of {self._place.name} is not free: {busy}")
+        return self._place
+
+    def others(self, most: int) -> Sequence[Ray]:
+        cluster, first = self.cluster, self._place
+        assert cluster is not None and first is not None, "the place is asked for first"
+        new = [type(self)(self.address, self.worker, cluster) for _ in range(min(most, cluster.free()))]
+        for each in new:
+            each.say, each._actor = self.say, cluster.actor(self.worker)
+        return [each for each in new if each._takes_part(cluster, first)]
+
+    def _takes_part(self, cluster: Cluster, first: OtherMachine) -> bool:
+        """Waits for the actor. If its GPU is busy or of another model than the first, closes this and returns False."""
+        where = cluster.name
+        try:
+            self._place, busy = cluster.place(self._actor)
+            where, why = self._place.name, _other_model(self._place, first) or busy
+        except MachineError as error:
+            why = str(error)
+        if why is not None:
+            self.say(f"a GPU of {where} is left out: {why}")
+            self.close()
+        return why is None
+
+    def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
+        self.place(task)
+        assert self.cluster is not None
+        root, (file, wanted) = self.cluster.root, file_named(task)
+        where = brought.relative(root, Path(file)) + (f":{wanted}" if wanted else "")
+        texts = {brought.relative(root, Path(name)): Path(copy).read_text() for name, copy in (files or {}).items()}
+        self._opened, self._prepared = (where, texts), None
+        self._opening = self._actor.open.remote(where, texts)
+
+    def run(
+        self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
+    ) -> Outcome[Answer]:
+        """Implements `Executor.run`. If the actor is lost, another one runs the step again."""
+        cluster, reason = self.cluster, ""
+        assert cluster is not None, "a task is opened before a step runs"
+        for _ in range(TRIES):
+            try:
+                if self._actor is None:
+                    self._start_again(cluster)
+                outcome = self._answered(cluster, step, silence, on_progress)
+            except cluster.ray.exceptions.RayTaskError as error:
+                raise MachineError(f"{cluster.name}: {last_line(error)}") from None
+            except cluster.ray.exceptions.RayError as error:
+                if self.cluster is None:
+                    raise MachineError(f"the connection to {cluster.name} was closed") from None
+                reason = last_line(error)
+                self.say(f"a worker of {cluster.name} was lost, and its step runs again: {reason}")
+                self._drop(cluster)
+            else:
+                if isinstance(step, PrepareInputs):
+                    self._prepared = step, silence
+                return outcome.raised(cluster.name)
+        raise MachineError(f"{cluster.name} lost {TRIES} workers in one step, the last one: {reason}")
+
+    def _answered(
+        self, cluster: Cluster, step: Step[Answer], silence: float | None, on_progress: Callable[[Advanced], None]
+    ) -> Outcome[Answer]:
+        ray, actor = cluster.ray, self._actor
+        if self._opening is not None:
+            ray.get(self._opening)
+            self._opening = None
+        answer = actor.run.remote(step, silence)
+        while not ray.wait([answer], timeout=LOOK_SECONDS)[0]:
+            for advanced in ray.get(actor.advanced.remote()):
+                on_progress(advanced)
+        outcome: Outcome[Answer] = ray.get(answer)
+        return outcome
+
+    def _start_again(self, cluster: Cluster) -> None:
+        """Starts another actor, opens the task there, and prepares what the lost actor had prepared last."""
+        assert self._opened is not None and self._place is not None
+        self._actor = cluster.actor(self.worker)
+        place, _ = cluster.place(self._actor)
+        if (why := _other_model(place, self._place)) is not None:
+            raise MachineError(f"{cluster.name} has no GPU to replace the lost one: {why}")
+        self._opening = self._actor.open.remote(*self._opened)
+        if self._prepared is not None:
+            step, silence = self._prepared
+            outcome = self._answered(cluster, step, silence, ignore)
+            if outcome.answer is None:
+                raise MachineError(f"{cluster.name}: workload {step.workload} could not be prepared: {outcome.reason}")
+
+    def _drop(self, cluster: Cluster) -> None:
+        """Ends the actor. It may still run, where the cluster does not reach it now."""
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            cluster.end(actor)
+
+    def close(self, wait: bool = True) -> None:
+        with self._closing:
+            cluster, self.cluster, self._place = self.cluster, None, None
+        if cluster is not None:
+            self._drop(cluster)
+            cluster.leave()
+
+
+EXECUTOR = Ray
+
+
+def _other_model(place: OtherMachine, first: OtherMachine) -> str | None:
+    """Returns why a GPU is not of the model of the first one; None if it is."""
+    here, there = (each.gpu.name if each.gpu else "none" for each in (place, first))
+    return None if here == there else f"it is another model ({here}) than the first ({there})"
+
+
+def last_line(error: BaseException) -> str:
+    """Returns the last line of Ray's message, because its message of an error over there is a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else in_one_line(error)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps the handler of SIGTERM, which `ray.init` replaces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
