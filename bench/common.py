@@ -22,7 +22,8 @@ from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.worker.messages import Configured, Lost, PrepareInputs, TimeRounds
+from tilewright.worker.messages import Configured, PrepareInputs, TimeRounds
+from tilewright.worker.outcome import Outcome
 from tilewright.worker.session import Session
 
 BENCH = Path(__file__).parent
@@ -75,10 +76,10 @@ def build(task: Task, workload: Workload, configs: Sequence[Configuration]) -> N
 Answer = TypeVar("Answer")
 
 
-def answer(given: Answer | Lost) -> Answer:
-    if isinstance(given, Lost):
-        sys.exit(f"the worker was lost: {given.reason}")
-    return given
+def answer(outcome: Outcome[Answer]) -> Answer:
+    if outcome.answer is None:
+        sys.exit(f"the worker was lost: {outcome.reason}")
+    return outcome.answer
 
 
 def retime(

@@ -46,7 +46,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.space.knobs import is_tile
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
-from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, PrepareInputs, Source, TimeRounds
+from tilewright.worker.messages import CheckOutputs, Configured, Hello, PrepareInputs, Source, TimeRounds
 from tilewright.worker.session import Session
 
 EXTRA: Mapping[str, Mapping[str, Mapping[str, int | bool]]] = {
@@ -153,12 +153,12 @@ def measured(
     rows, timed = [], []
     for row, source in (*mine, *others):
         if source is not None:
-            checked = session.run(CheckOutputs(source))
-            if isinstance(checked, Lost):
-                row["failed"] = {"stage": "verify", "reason": checked.reason}
+            outcome = session.run(CheckOutputs(source))
+            if outcome.answer is None:
+                row["failed"] = {"stage": "verify", "reason": outcome.reason}
                 answer(session.run(PrepareInputs(workload.name, 1), silence=120))
             else:
-                row["checked"] = asdict(checked.checked)
+                row["checked"] = asdict(outcome.answer.checked)
                 timed.append((row, source))
         rows.append(row)
     if not timed:

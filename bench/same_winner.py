@@ -25,7 +25,6 @@ from tilewright.task.task import Task
 from tilewright.tune.tune import tune
 from tilewright.worker.client import Contestant, Eliminated, RaceClient
 from tilewright.worker.messages import Configured
-from tilewright.worker.session import Session
 
 CASES = (("rms_norm", "odd"), ("fmha", "causal"))
 ROUNDS = 300
@@ -48,12 +47,6 @@ def one_race_each(
     nearby.close(wait=False)
 
 
-def _local(where: str) -> Executor:
-    executor = Local()
-    executor.open(where)
-    return executor
-
-
 def repeated(name: str, workload_name: str, processes: int) -> dict:
     task = load_task(str(EXAMPLES / f"{name}.py"))
     workload = task.workload(workload_name)
@@ -61,10 +54,10 @@ def repeated(name: str, workload_name: str, processes: int) -> dict:
     field = [c for c in first.candidates if c.status in ("raced",)]
     build(task, workload, [c.configuration for c in field])
     contestants = [Contestant(str(c.configuration), Configured(c.configuration), cost_of(c.code)) for c in field]
-    races = list(one_race_each(task, workload, contestants, processes, _local))
+    races = list(one_race_each(task, workload, contestants, processes, Local))
     wins = [next(c.configuration for c in field if str(c.configuration) == winner) for winner, _ in races]
     rounds = [each for _, each in races]
-    with Session(where_is(task)) as session:
+    with Local(where_is(task)) as session:
         winners = list(
             dict.fromkeys([*wins, *(c.configuration for c in sorted(field, key=lambda c: c.measured.us)[:3])])
         )

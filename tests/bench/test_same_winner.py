@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 from tests.bench.kit import bench_module
 from tests.tune.test_measured import Simulated, named
 from tests.tune.test_tune import OPS
 
+from tilewright.executors.local import Local
 from tilewright.task.loading import load_task
 from tilewright.worker.client import Contestant
 from tilewright.worker.messages import Configured
@@ -32,3 +34,4 @@ def test_each_process_verifies_and_races_all_contestants(tmp_path: Path) -> None
     assert all(rounds > 0 for _, rounds in races)
     assert [sum(line.startswith("check") for line in one.said) for one in started] == [3, 3, 3, 0]
     assert all(one.said[-1] == "close" for one in started)
+    inspect.signature(Local).bind("FILE.py:TASK")

@@ -93,7 +93,7 @@ def test_a_worker_that_was_started_early_is_taken_over(monkeypatch: pytest.Monke
     assert executor is not None
     with executor:
         executor.open("ops.py:task")
-        assert executor.session._process is process and isinstance(executor.run(Hello()).answer, Greeting)
+        assert executor._process is process and isinstance(executor.run(Hello()).answer, Greeting)
 
 
 def test_an_unknown_name_is_answered_with_the_choices() -> None:

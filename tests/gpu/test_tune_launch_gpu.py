@@ -14,7 +14,7 @@ from tilewright.hardware.gpu import detect  # noqa: E402
 from tilewright.race.protocol import Budget  # noqa: E402
 from tilewright.race.rules import Policy  # noqa: E402
 from tilewright.task.loading import load_task, where_is  # noqa: E402
-from tilewright.worker.messages import CheckOutputs, Configured, Lost, PrepareInputs, Program, TimeRounds  # noqa: E402
+from tilewright.worker.messages import CheckOutputs, Configured, PrepareInputs, Program, TimeRounds  # noqa: E402
 from tilewright.worker.programs import source_of  # noqa: E402
 from tilewright.worker.session import Session  # noqa: E402
 
@@ -35,9 +35,9 @@ def test_both_launches_are_the_same(example: str, workload: str) -> None:
     assert isinstance(program, Program) and isinstance(own, Configured)
     with Session(where_is(task)) as session:
         session.run(PrepareInputs(workload, 5), silence=120)
-        verdicts = [session.run(CheckOutputs(source), silence=120) for source in (program, own)]
-        timed = session.run(TimeRounds((program, own), Budget(200, 20.0, 100), Policy()), silence=120)
-    assert not any(isinstance(each, Lost) for each in (*verdicts, timed)), (verdicts, timed)
+        verdicts = [session.run(CheckOutputs(source), silence=120).answer for source in (program, own)]
+        timed = session.run(TimeRounds((program, own), Budget(200, 20.0, 100), Policy()), silence=120).answer
+    assert None not in (*verdicts, timed), (verdicts, timed)
     first, second = (each.checked for each in verdicts)  # type: ignore[union-attr]
     assert first.verdict == "correct" and (first.verdict, first.error) == (second.verdict, second.error)
     ratio = median(timed.samples_us[0]) / median(timed.samples_us[1])  # type: ignore[union-attr]

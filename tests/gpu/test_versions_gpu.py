@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tilewright.candidate.client import Candidates
-from tilewright.executors.local import Local
 from tilewright.hardware.gpu import detect
 from tilewright.optimize.attempting import Builder
 from tilewright.optimize.gates.arena import PLAN, Arena, Confirmation, Confirmations, Entrant, PlannedLook, confirm
@@ -87,8 +86,7 @@ def arena(made: Make) -> Iterator[Arena]:
     base = made("baseline")
     file = next(iter(base.files))
     with Arena(load_task(file), f"{file}:double", base, Policy(), 5) as one:
-        assert isinstance(one.session, Local)
-        one.session.session.silence = 10.0
+        one.session.silence = 10.0
         yield one
 
 

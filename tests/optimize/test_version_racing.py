@@ -129,8 +129,8 @@ def arena() -> Iterator[Callable[..., Arena]]:
 
     def make(trusted: bool = True, silence: float = PATIENCE, **more: Any) -> Arena:
         task: Any = SimpleNamespace(trusted=print if trusted else None)
-        session = Local([sys.executable, "-u", "-c", FAKE])
-        session.session.silence = silence
+        session = Local(None, [sys.executable, "-u", "-c", FAKE])
+        session.silence = silence
         made.append(Arena(task, "/ops.py:task", BASE, Policy(), 3, session=session, **more))
         return made[-1]
 

@@ -16,7 +16,8 @@ from tilewright.task.tensors import Output, Tensor
 from tilewright.verify.engine import RunOptions
 from tilewright.verify.images import images_for
 from tilewright.verify.on_gpu import GpuEngine
-from tilewright.worker.messages import ImagesRan, Lost, RunImages
+from tilewright.worker.messages import ImagesRan, RunImages
+from tilewright.worker.outcome import Outcome
 
 CONFIG = Configuration.of({"TILE": 16})
 DIMS = {"N": 9}
@@ -90,7 +91,7 @@ def test_an_output_in_place_has_no_image_of_its_own() -> None:
 
 def test_a_lost_worker_is_the_kernels_failure() -> None:
     """trust.md 14, 29."""
-    gpu, _ = engine(Lost("CUDA error: an illegal memory access was encountered"), ANSWER)
+    gpu, _ = engine(Outcome("FAILED", reason="CUDA error: an illegal memory access was encountered"), ANSWER)
     one = images()
     before = one["y"].raw.copy()
     ran = gpu.run(CONFIG, DIMS, one)

@@ -15,7 +15,8 @@ from tests.processes import PATIENCE, until
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.optimize.time_limit import TimeUp, within
 from tilewright.worker import session as session_module
-from tilewright.worker.messages import Advanced, Lost, Message, Step
+from tilewright.worker.messages import Advanced, Message, Step
+from tilewright.worker.outcome import Outcome
 from tilewright.worker.session import Session
 
 START = """\
@@ -56,9 +57,10 @@ class Ask(Step[Echo]):
     answer = Echo
 
 
-def ask(session: Session, values: dict[str, Any], **more: Any) -> dict[str, Any] | Lost:
-    answer = session.run(Ask(values), **more)
-    return answer.values if isinstance(answer, Echo) else answer
+def ask(session: Session, values: dict[str, Any], **more: Any) -> dict[str, Any] | Outcome[Echo]:
+    """Returns the values of the answer, or the outcome without one."""
+    outcome = session.run(Ask(values), **more)
+    return outcome if outcome.answer is None else outcome.answer.values
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_every_process_opens_the_same_files(worker: Make) -> None:
     for session, task in ((late, "ops.py:late"), (early, "ops.py:early")):
         with session:
             assert ask(session, {}) == {"task": task, "files": named}
-            assert isinstance(ask(session, {}), Lost)
+            assert isinstance(ask(session, {}), Outcome)
             assert ask(session, {}) == {"task": task, "files": named}
     assert ask(worker(script), {}) == {"task": "ops.py:task", "files": {}}
 
@@ -150,7 +152,7 @@ def test_a_hang_is_lost_and_the_process_killed(worker: Make) -> None:
     ignores = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay(started=True, at=4)\ntime.sleep(3600)"
     session = worker(START + ignores)
     pid = pid_of(session)
-    assert ask(session, {}, silence=1.0) == Lost("no answer for 1 s: a kernel hangs", at=4, status="HANG_DETECTED")
+    assert ask(session, {}, silence=1.0) == Outcome("HANG_DETECTED", reason="no answer for 1 s: a kernel hangs", at=4)
     assert not alive(pid)
     assert session.losses == 1
 
@@ -163,18 +165,20 @@ def test_a_crash_is_lost_with_its_last_words_and_the_signal(worker: Make) -> Non
         )
     )
     answer = ask(session, {})
-    assert answer == Lost("CUDA error: illegal address (killed by signal 11)", at=2)
+    assert answer == Outcome("FAILED", reason="CUDA error: illegal address (killed by signal 11)", at=2)
 
 
 def test_an_exit_without_a_word_is_lost_with_its_code(worker: Make) -> None:
     """trust.md 29: no answer is a failure, whatever the exit code."""
     for code in (0, 7):
-        assert ask(worker(answering(f"os._exit({code})")), {}) == Lost(f"no message (exit code {code})")
+        assert ask(worker(answering(f"os._exit({code})")), {}) == Outcome(
+            "FAILED", reason=f"no message (exit code {code})"
+        )
 
 
 def test_half_a_line_is_lost(worker: Make) -> None:
     session = worker(answering('sys.stdout.write(\'{"done": {"ratio"\'); sys.stdout.flush(); os._exit(0)'))
-    assert isinstance(ask(session, {}, silence=5), Lost)
+    assert isinstance(ask(session, {}, silence=5), Outcome)
 
 
 @pytest.mark.parametrize("text", ["what a print leaves", "[1, 2]", "3", "{}", '{"done"'])
@@ -183,7 +187,7 @@ def test_a_line_that_is_no_message_is_lost_at_once(worker: Make, text: str) -> N
     session = worker(answering(f"print({text!r}, flush=True)\ntime.sleep(3600)"))
     pid = pid_of(session)
     answer = ask(session, {}, silence=3600)
-    assert isinstance(answer, Lost)
+    assert isinstance(answer, Outcome)
     assert not alive(pid)
 
 
@@ -211,8 +215,8 @@ def test_a_task_that_does_not_load_is_raised_on_the_first_request(worker: Make) 
 def test_a_failure_that_the_process_survived_keeps_it(worker: Make) -> None:
     session = worker(answering("say(failed='out of GPU memory', dead=False)"))
     pid = pid_of(session)
-    assert ask(session, {}) == Lost("out of GPU memory")
-    assert ask(session, {}) == Lost("out of GPU memory")
+    assert ask(session, {}) == Outcome("FAILED", reason="out of GPU memory")
+    assert ask(session, {}) == Outcome("FAILED", reason="out of GPU memory")
     assert session.losses == 0, "its buffers are still there"
     assert pid_of(session) == pid and alive(pid)
 
@@ -220,7 +224,7 @@ def test_a_failure_that_the_process_survived_keeps_it(worker: Make) -> None:
 def test_a_failure_that_broke_the_context_ends_the_process(worker: Make) -> None:
     session = worker(answering("say(at=1)\nsay(failed='illegal memory access', dead=True)"))
     pid = pid_of(session)
-    assert ask(session, {}) == Lost("illegal memory access", at=1)
+    assert ask(session, {}) == Outcome("FAILED", reason="illegal memory access", at=1)
     assert not alive(pid)
     assert session.losses == 1
 
@@ -230,7 +234,7 @@ def test_after_a_loss_the_next_request_starts_another(worker: Make) -> None:
     session = worker(dies_once)
     before = ask(session, {})
     for losses in (1, 2):
-        assert isinstance(ask(session, {"die": True}), Lost)
+        assert isinstance(ask(session, {"die": True}), Outcome)
         assert session.losses == losses
         after = ask(session, {})
         assert isinstance(before, dict) and isinstance(after, dict)
@@ -242,7 +246,7 @@ def test_what_a_dead_process_said_late_does_not_answer_the_next_request(worker: 
     session = worker(
         answering("if request['n'] == 0: say(progress=0); time.sleep(3600)\nsay(done={'n': request['n']})")
     )
-    assert isinstance(ask(session, {"n": 0}, silence=0.3), Lost)
+    assert isinstance(ask(session, {"n": 0}, silence=0.3), Outcome)
     assert ask(session, {"n": 1}) == {"n": 1}
 
 
@@ -262,7 +266,7 @@ def test_a_process_that_died_between_requests_is_lost(worker: Make) -> None:
     assert session._process is not None
     session._process.kill()
     session._process.wait()
-    assert isinstance(ask(session, {}), Lost)
+    assert isinstance(ask(session, {}), Outcome)
     assert session.losses == 1
     assert isinstance(ask(session, {}), dict)
 

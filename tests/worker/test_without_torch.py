@@ -27,7 +27,6 @@ from tilewright.worker.messages import (  # noqa: E402
     CheckOutputs,
     FieldRaced,
     Hello,
-    Lost,
     PackedNumber,
     Pointer,
     PrepareInputs,
@@ -104,21 +103,21 @@ def test_a_workload_that_does_not_fit_is_unverified(command: tuple[str, ...], tm
     task = tmp_path / "large.py"
     task.write_text(TASK.replace('"M": 2000', '"M": 200_000'))
     with Session(str(task), command) as session:
-        ready = session.run(PrepareInputs("sliced", 3))
-        assert not isinstance(ready, Lost) and "50% of the GPU's 1 GiB" in ready.unverified
+        ready = session.run(PrepareInputs("sliced", 3)).answer
+        assert ready is not None and "50% of the GPU's 1 GiB" in ready.unverified
 
 
 def checked(session: Session, kernel: str, workload: str = "small") -> Checked:
-    ready = session.run(PrepareInputs(workload, 3))
-    assert not isinstance(ready, Lost) and not ready.unverified, ready
-    answer = session.run(CheckOutputs(program(kernel, workload)))
-    assert not isinstance(answer, Lost), answer
-    return answer.checked
+    ready = session.run(PrepareInputs(workload, 3)).answer
+    assert ready is not None and not ready.unverified, ready
+    outcome = session.run(CheckOutputs(program(kernel, workload)))
+    assert outcome.answer is not None, outcome
+    return outcome.answer.checked
 
 
 def test_it_greets_with_the_drivers_words(session: Session) -> None:
-    said = session.run(Hello())
-    assert not isinstance(said, Lost) and (said.gpu, said.cuda_driver) == ("NVIDIA H200", "13.0")
+    said = session.run(Hello()).answer
+    assert said is not None and (said.gpu, said.cuda_driver) == ("NVIDIA H200", "13.0")
 
 
 @pytest.mark.parametrize("workload", SIZES)
@@ -137,7 +136,7 @@ def test_verdicts(session: Session, kernel: str, reason: str, workload: str) -> 
 def raced(session: Session, *kernels: str, **policy: Any) -> FieldRaced:
     checked(session, "doubles")
     sources = tuple(map(program, kernels))
-    answer = session.run(RaceField(sources, ((),) * len(sources), None, Policy(max_rounds=60, **policy)))
+    answer = session.run(RaceField(sources, ((),) * len(sources), None, Policy(max_rounds=60, **policy))).answer
     assert isinstance(answer, FieldRaced), answer
     return answer
 
@@ -165,10 +164,10 @@ def test_a_wrong_winner_is_found_after_timing(session: Session, launch: Literal[
 
 
 def test_a_confirmation_loads_its_code_anew(session: Session) -> None:
-    ready = session.run(PrepareInputs("small", 99, True))
-    assert not isinstance(ready, Lost) and ready.new
+    ready = session.run(PrepareInputs("small", 99, True)).answer
+    assert ready is not None and ready.new
     step = TimeRounds((program("doubles"), program("doubles_slowly")), Budget(20, 60, 5), Policy(), 0, captures=4)
-    answer = session.run(step)
+    answer = session.run(step).answer
     assert isinstance(answer, RoundsTimed) and answer.captures == (5,) * 4 and answer.after_timing is None
     fast, slow, copy = (sorted(samples)[len(samples) // 2] for samples in answer.samples_us)
     assert fast < slow and copy < slow

@@ -33,12 +33,13 @@ from tilewright.worker.messages import (  # noqa: E402
     TimeRounds,
     decode,
     encode,
+    send,
 )
 from tilewright.worker.process import worker as worker_module  # noqa: E402
 from tilewright.worker.process.bound import BoundLaunch  # noqa: E402
 from tilewright.worker.process.examiner import Prepared  # noqa: E402
 from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
-from tilewright.worker.process.worker import Worker, answer  # noqa: E402
+from tilewright.worker.process.worker import ANSWERS, Worker, failure  # noqa: E402
 
 TEXT = """\
 import tilewright as tw
@@ -123,7 +124,12 @@ def asked(worker: Worker, step: Message) -> tuple[Any, list[Message]]:
     """The answer, and what was said before it."""
     worker.out.seek(0)
     worker.out.truncate()
-    assert answer(worker, decode(encode(step)), worker.out)
+    sent = decode(encode(step))
+    try:
+        reply = ANSWERS[type(sent)](worker, sent)
+    except Exception as error:
+        reply = failure(error)
+    send(worker.out, reply)
     said = [decode(line) for line in worker.out.getvalue().splitlines()]  # type: ignore[attr-defined]
     return said[-1], said[:-1]
 

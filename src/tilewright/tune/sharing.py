@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from queue import Queue
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +19,7 @@ from tilewright.records import Workload, WorkloadResult
 if TYPE_CHECKING:
     from tilewright.tune.judge import Judge
 
-Work: TypeAlias = "Callable[[Judge, Workload, Callable[[], None]], WorkloadResult]"
+Work: TypeAlias = "Callable[[Judge, Callable[[], None], Workload], WorkloadResult]"
 """Tunes a workload with a judge. The function that it gets is to be called when the workload is prepared."""
 UNSTEADY = 0.5
 """A GPU that disturbed more than this share of a race's rounds, by throttling for example, is left out."""
@@ -28,15 +29,15 @@ def share(
     workloads: Sequence[Workload], judges: Sequence[Judge], work: Work, begin: Callable[[], None],
     note: Callable[[str], None],
 ) -> Iterator[WorkloadResult]:  # fmt: skip
-    """Yields the results of the workloads as they come. All calls of ``begin`` and ``note`` are in this thread.
+    """Returns the results of the workloads as they come. All calls of ``begin`` and ``note`` are in this thread.
+
+    One judge works in this thread. Several judges work in threads of their own.
 
     Raises what ``work`` raises, and the last judge's MachineError if all judges failed.
     """
     if len(judges) == 1 or len(workloads) < 2:
-        for workload in workloads:
-            yield work(judges[0], workload, begin)
-        return
-    yield from _Sharing(workloads, judges, work).results(begin, note)
+        return map(partial(work, judges[0], begin), workloads)
+    return _Sharing(workloads, judges, work).results(begin, note)
 
 
 def seconds_of(judges: Sequence[Judge]) -> dict[str, float]:
@@ -85,7 +86,7 @@ class _Sharing:
         """Tunes workloads with one judge until none is left or the judge fails."""
         while (workload := self._next()) is not None:
             try:
-                result = self.work(judge, workload, lambda: self._events.put(_Begun()))
+                result = self.work(judge, lambda: self._events.put(_Begun()), workload)
             except MachineError as error:
                 if self._leave(number, workload, str(error)):
                     return

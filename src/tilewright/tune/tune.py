@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, languages_of, refuse_broken_tools
 from tilewright.compile.screen import RACED
-from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_at, target_of
 from tilewright.progress import Progress, silent
@@ -34,6 +33,7 @@ from tilewright.tune.schedule import Schedule
 from tilewright.tune.searching import Limits, TimeLimit
 
 if TYPE_CHECKING:
+    from tilewright.executors.base import Executor
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.tune.judge import Judge
 
@@ -79,26 +79,15 @@ def tune(
     Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
-    executors = (executor,) if isinstance(executor, Executor) else tuple(executor or ())
+    executors = executor if isinstance(executor, Sequence) else () if executor is None else (executor,)
     place = executors[0].place(where_is(task)) if executors else None
     target, policy = target_at(arch, place) if place else target_of(arch, detect()), policy or Policy()
     limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
     task = task.on(target.board.arch)
     selected = task.selected(workloads)
     languages = languages_of(task, selected, target.board)
-    request = TuneRequest(
-        task,
-        target,
-        policy,
-        selected,
-        top,
-        strategy or "",
-        seed,
-        seeds,
-        languages,
-        limits,
-        executors[0].on if executors else "",
-    )
+    on = executors[0].on if executors else ""
+    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits, on)
     machine, started = machine_of(target, place), time.perf_counter()
     with ExitStack() as stack:
         for each in executors:
@@ -119,7 +108,7 @@ def tune(
 
 
 def _tuned(
-    request: TuneRequest, schedule: Schedule, judge: Judge, workload: Workload, begin: Callable[[], None]
+    request: TuneRequest, schedule: Schedule, judge: Judge, begin: Callable[[], None], workload: Workload
 ) -> WorkloadResult:
     """Tunes one workload with one judge. ``begin``: called when the workload is prepared."""
     from tilewright.tune.field import Field

@@ -20,7 +20,7 @@ from tilewright.task.tensors import Dims
 from tilewright.tools.child import workplace
 from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image
-from tilewright.worker.messages import ImageFile, Lost, RunImages
+from tilewright.worker.messages import ImageFile, RunImages
 from tilewright.worker.session import Session
 
 SILENCE_SECONDS = 60.0  # time limit of one run, which may have to compile the kernel
@@ -59,9 +59,9 @@ class GpuEngine:
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with workplace() as directory:
             step = request_of(self.task, configuration, dims, images, options, Path(directory))
-            answer = self.session.run(replace(step, place=place, profile=True), silence=self.silence)
-            if isinstance(answer, Lost):
-                return Ran(failed=Failed("launch", answer.reason))
+            outcome = self.session.run(replace(step, place=place, profile=True), silence=self.silence)
+            if (answer := outcome.answer) is None:
+                return Ran(failed=Failed("launch", outcome.reason))
             if reason := read_back(step, images):
                 return Ran(failed=Failed("launch", reason))
         self.kernels_why = answer.kernels_why

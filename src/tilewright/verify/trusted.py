@@ -23,7 +23,7 @@ from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.data import rounded
 from tilewright.verify.images import storage
 from tilewright.verify.tolerance import evaluated
-from tilewright.worker.messages import ComputeTrusted, Lost, TensorFile
+from tilewright.worker.messages import ComputeTrusted, TensorFile
 from tilewright.worker.session import Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
@@ -66,13 +66,13 @@ class Trusted:
         with workplace() as directory:
             step = self._step(dims, inputs, Path(directory))
             try:
-                answer = self._session.run(step, silence=SECONDS)
+                outcome = self._session.run(step, silence=SECONDS)
             except NoGpu:
                 return self._gone("torch is not installed")
             except (TaskError, MachineError) as error:
                 return self._gone(str(error))
-            if isinstance(answer, Lost):
-                return f"trusted of task '{self.task.name}' failed: {answer.reason}"
+            if outcome.answer is None:
+                return f"trusted of task '{self.task.name}' failed: {outcome.reason}"
             expected = self.task.arrays(dims)
             return {
                 name: np.fromfile(file, storage(expected[name].dtype)).reshape(expected[name].shape)

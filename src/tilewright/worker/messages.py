@@ -18,17 +18,15 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Generic, Literal, TypeAlias, TypeVar
+from typing import IO, Generic, TypeAlias, TypeVar
 
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, Configuration, Json, LaunchFacts, TensorMapLayout, Value
+from tilewright.worker.outcome import Status
 
 Answer = TypeVar("Answer")
-
-LostStatus: TypeAlias = Literal["FAILED", "TIMEOUT", "HANG_DETECTED", "OUT_OF_MEMORY", "CANCELLED", "ERROR"]
-"""How a step without an answer ended; `outcome.STATUSES` explains the words."""
 
 _KINDS: dict[str, type[Message]] = {}
 """Maps the name of each kind of message to its class."""
@@ -50,17 +48,6 @@ class Step(Message, Generic[Answer]):
     @property
     def answer(self) -> type[Answer]:
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The answer to a step that failed: its candidate hung, crashed, broke the CUDA context, or could not be
-    launched."""
-
-    reason: str
-    at: int | None = None
-    """The index of the candidate that was running, if the worker announced it."""
-    status: LostStatus = "FAILED"
 
 
 # Candidates ---------------------------------------------------------------------------------------
@@ -160,7 +147,7 @@ class Broken(Message):
     reason: str
     dead: bool
     """Whether the process ends because its CUDA context is broken."""
-    status: LostStatus = "FAILED"
+    status: Status = "FAILED"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, get_args
 
 from tilewright.errors import MachineError, TaskError, TilewrightError, in_one_line
-from tilewright.worker.messages import Lost
 
 Answer = TypeVar("Answer")
 
@@ -39,17 +38,10 @@ class Outcome(Generic[Answer]):
     """The index of the candidate that was running, if the worker announced it."""
 
     @classmethod
-    def of(cls, given: Answer | Lost) -> Outcome[Answer]:
-        """Returns the outcome for what a session returned."""
-        if isinstance(given, Lost):
-            return cls(given.status, None, given.reason, given.at)
-        return cls("PASSED", given)
-
-    @classmethod
-    def guarded(cls, run: Callable[[], Answer | Lost]) -> Outcome[Answer]:
+    def guarded(cls, run: Callable[[], Outcome[Answer]]) -> Outcome[Answer]:
         """Returns the outcome of a step that runs on another machine than its caller: an error is an outcome, too."""
         try:
-            return cls.of(run())
+            return run()
         except MachineError as error:
             return cls("ERROR", reason=str(error))
         except TilewrightError as error:

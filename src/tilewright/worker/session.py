@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.worker import messages as said
 from tilewright.worker.early import WORKER, spawned
-from tilewright.worker.messages import Advanced, Lost, LostStatus, Message, OpenTask, Step, encode, receive
+from tilewright.worker.messages import Advanced, Message, OpenTask, Step, encode, receive
+from tilewright.worker.outcome import Outcome, Status
 
 START_SECONDS = 120.0  # loading a task that imports torch takes 5 s on an idle machine
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
@@ -74,8 +75,8 @@ class Session:
     def run(
         self, step: Step[Answer], *, silence: float | None = None,
         on_progress: Callable[[Advanced], None] = lambda advanced: None,
-    ) -> Answer | Lost:  # fmt: skip
-        """Returns the answer to a step, or `Lost` if the worker died or sent no message for ``silence`` seconds.
+    ) -> Outcome[Answer]:  # fmt: skip
+        """Returns the outcome of a step: without an answer if the worker died, or sent nothing for ``silence`` seconds.
 
         Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start.
         """
@@ -98,7 +99,7 @@ class Session:
                 elif isinstance(message, Advanced):
                     on_progress(message)
                 elif isinstance(message, step.answer):
-                    return message
+                    return Outcome("PASSED", message)
                 else:
                     return self._failed(message, at)
         except BaseException as error:
@@ -106,8 +107,8 @@ class Session:
                 self._lost("interrupted", status="CANCELLED")
             raise
 
-    def _failed(self, message: Message | None, at: int | None) -> Lost:
-        """Returns the loss for a message that ends a step without an answer.
+    def _failed(self, message: Message | None, at: int | None) -> Outcome[Any]:
+        """Returns the outcome for a message that ends a step without an answer.
 
         message: the process's last message; None if the process closed its channel.
         Raises TaskError if the task is wrong, MachineError if this machine lacks something.
@@ -118,8 +119,9 @@ class Session:
             return self._lost(self._last_words(), at)
         if not isinstance(message, said.Broken):
             return self._lost(f"the worker process said {message}", at)
-        lost = self._lost if message.dead else Lost
-        return lost(message.reason, at, message.status)
+        if message.dead:
+            return self._lost(message.reason, at, message.status)
+        return Outcome(message.status, reason=message.reason, at=at)
 
     def close(self, wait: bool = True) -> None:
         if self._process is not None:
@@ -163,10 +165,10 @@ class Session:
             raise TaskError(message.error)
         raise MachineError(f"the worker process did not start{words}")
 
-    def _lost(self, reason: str, at: int | None = None, status: LostStatus = "FAILED") -> Lost:
+    def _lost(self, reason: str, at: int | None = None, status: Status = "FAILED") -> Outcome[Any]:
         self.close()
         self.losses += 1
-        return Lost(reason, at, status)
+        return Outcome(status, reason=reason, at=at)
 
     def _last_words(self) -> str:
         process = self._process

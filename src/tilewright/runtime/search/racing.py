@@ -88,23 +88,25 @@ class TrialRunner:
     ) -> Any:
         """Answers the steps of a verification and a race. Raises MachineError and NoRoom."""
         if isinstance(step, ask.RaceField):
-            return Outcome.of(self._raced(step, on_progress))
+            return Outcome("PASSED", self._raced(step, on_progress))
         if isinstance(step, ask.CheckOutputs):
-            return Outcome.of(self._checked(_index(step.source)))
-        return Outcome.of(ask.InputsReady((), new=False))  # the inputs are the caller's own
+            return self._checked(_index(step.source))
+        return Outcome("PASSED", ask.InputsReady((), new=False))  # the inputs are the caller's own
 
-    def _checked(self, index: int) -> ask.OutputsChecked | ask.Lost:
+    def _checked(self, index: int) -> Outcome[ask.OutputsChecked]:
         try:
             if self.baseline is None:
                 self._take_baseline(self.ready[index])
-                return ask.OutputsChecked(Checked("correct", "the others are compared with it"))
+                checked = Checked("correct", "the others are compared with it")
+                return Outcome("PASSED", ask.OutputsChecked(checked))
             wrong = self._wrong(self.ready[index])
         except (MachineError, NoRoom):
             raise
         except Exception as error:  # raised by the launch, or by the caller's functions
             self.errors[index] = type(error)
-            return ask.Lost(in_one_line(error))
-        return ask.OutputsChecked(Checked("incorrect" if wrong else "correct", wrong or "as the shipped configuration"))
+            return Outcome("FAILED", reason=in_one_line(error))
+        checked = Checked("incorrect" if wrong else "correct", wrong or "as the shipped configuration")
+        return Outcome("PASSED", ask.OutputsChecked(checked))
 
     def _raced(self, step: ask.RaceField, on_progress: Callable[[ask.Advanced], None]) -> ask.FieldRaced:
         """Times trials in interleaved rounds, and checks the winner's timed launch."""

@@ -164,6 +164,9 @@ class Worker:
         launch = partial(bound, self.task, step.configuration, step.dims, self.board)
         return self.images.run(step, launch)
 
+    def unknown(self, step: Message) -> ask.Refused:
+        return ask.Refused(f"the worker process does not answer {type(step).__name__}")
+
     @property
     def _judge(self) -> DeviceExaminer:
         assert self.examiner is not None, "inputs are prepared before anything runs on them"
@@ -230,29 +233,19 @@ class OneByOne:
         return times
 
 
-def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
-    """Answers one step. Returns False if the process is no longer usable."""
-    reply: Message
-    try:
-        method = ANSWERS.get(type(step))
-        unknown = ask.Refused(f"the worker process does not answer {type(step).__name__}")
-        reply = method(worker, step) if method else unknown
-    except TilewrightError as error:
-        reply = ask.Refused(str(error), machine=isinstance(error, MachineError))
-    except ModuleNotFoundError as error:
+def failure(error: Exception) -> ask.Refused | ask.Broken:
+    """Returns the reply to a step that raised ``error``."""
+    if isinstance(error, TilewrightError):
+        return ask.Refused(str(error), machine=isinstance(error, MachineError))
+    if isinstance(error, ModuleNotFoundError):
         if error.name == "torch":
-            reply = ask.Refused("torch is not installed, but this task needs it; fix: pip install torch", machine=True)
-        else:
-            reply = ask.Broken(in_one_line(error), dead=False)
-    except Exception as error:
-        if cuda.is_out_of_memory(error):
-            cuda.release_torchs_cache()
-            reason = f"out of GPU memory: {str(error).splitlines()[0]}"
-            reply = ask.Broken(reason, dead=False, status="OUT_OF_MEMORY")
-        else:
-            reply = ask.Broken(in_one_line(error), dead=context_is_broken())
-    send(out, reply)
-    return not (isinstance(reply, ask.Broken) and reply.dead)
+            return ask.Refused("torch is not installed, but this task needs it; fix: pip install torch", machine=True)
+        return ask.Broken(in_one_line(error), dead=False)
+    if cuda.is_out_of_memory(error):
+        cuda.release_torchs_cache()
+        reason = f"out of GPU memory: {str(error).splitlines()[0]}"
+        return ask.Broken(reason, dead=False, status="OUT_OF_MEMORY")
+    return ask.Broken(in_one_line(error), dead=context_is_broken())
 
 
 def context_is_broken() -> bool:
@@ -285,8 +278,14 @@ def main() -> None:
         send(out, ask.Refused(str(error)))
         return
     send(out, ask.Started())
-    while (step := receive(sys.stdin)) is not None and answer(worker, step, out):
-        pass
+    while (step := receive(sys.stdin)) is not None:
+        try:
+            reply = ANSWERS.get(type(step), Worker.unknown)(worker, step)
+        except Exception as error:
+            reply = failure(error)
+        send(out, reply)
+        if isinstance(reply, ask.Broken) and reply.dead:
+            return
 
 
 if __name__ == "__main__":
