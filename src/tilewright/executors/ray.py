@@ -201,17 +201,25 @@ class Ray(Executor):
         return cls(f"ray:{where}" if where.startswith("//") else where)
 
     def place(self, task: str) -> OtherMachine:
+        if self._place is None:
+            try:
+                self._place = self._first_place(task)
+            except BaseException:
+                self.close()
+                raise
+        return self._place
+
+    def _first_place(self, task: str) -> OtherMachine:
         if self.cluster is None:
             self.cluster = Cluster(self.address, Path(file_named(task)[0]))
             self.cluster.join()
-        if self._place is None:
-            if not self.cluster.free():
-                self.say(f"all GPUs of {self.cluster.name} are in use; waiting for one")
-            self._actor = self.cluster.actor(self.worker)
-            self._place, busy = self.cluster.place(self._actor)
-            if busy is not None:
-                self.say(f"the GPU of {self._place.name} is not free: {busy}")
-        return self._place
+        if not self.cluster.free():
+            self.say(f"all GPUs of {self.cluster.name} are in use; waiting for one")
+        self._actor = self.cluster.actor(self.worker)
+        place, busy = self.cluster.place(self._actor)
+        if busy is not None:
+            self.say(f"the GPU of {place.name} is not free: {busy}")
+        return place
 
     def others(self, most: int) -> Sequence[Ray]:
         cluster, first = self.cluster, self._place
