@@ -81,7 +81,7 @@ test-cutedsl: setup
 
 # The same for Ray. Its processes end with the tests.
 RAY := $(CURDIR)/.venv/ray
-RAY_TESTS := tests/executors
+RAY_TESTS := tests/ray
 test-ray: setup
 	$(PY) -m venv $(RAY)
 	$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet 'ray[client]>=2.50,<3'

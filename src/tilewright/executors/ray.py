@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -101,7 +101,7 @@ class Cluster:
         self._refuse_silent(address)
         self._connect(address, around.zipped())
         if not ray.cluster_resources().get("GPU"):
-            ray.shutdown()
+            self._disconnect()
             raise NoGpu(f"{self.name} has no GPUs; fix: start its nodes with ray start --num-gpus=N")
 
     def _refuse_silent(self, address: str) -> None:
@@ -128,6 +128,17 @@ class Cluster:
             except Exception as error:
                 raise MachineError(self._refused(error)) from None
 
+        self._let_ray_print(False)
+
+    def _disconnect(self) -> None:
+        self._let_ray_print(True)
+        self.ray.shutdown()
+
+    def _let_ray_print(self, allowed: bool) -> None:
+        """Without ``allowed``, Ray does not write its own words about a lost worker to stdout, where results are."""
+        with suppress(AttributeError):  # it is private, and there is no public way
+            self.ray._private.worker._worker_logs_enabled = allowed
+
     def _refused(self, error: Exception) -> str:
         said = " ".join(str(error).split())
         if "find any running Ray instance" in said:
@@ -142,7 +153,7 @@ class Cluster:
     def leave(self) -> None:
         self._users -= 1
         if not self._users:
-            self.ray.shutdown()
+            self._disconnect()
 
     def free(self) -> int:
         """Returns how many GPUs are free."""
