@@ -283,7 +283,7 @@ class Ray(Executor):
                 self._drop(cluster)
             else:
                 if isinstance(step, PrepareInputs):
-                    self._prepared = step, silence
+                    self._prepared = None if outcome.answer is None else (step, silence)
                 return outcome.raised(cluster.name)
         raise MachineError(f"{cluster.name} lost {TRIES} workers in one step, the last one: {reason}")
 
@@ -339,9 +339,9 @@ def _other_model(place: OtherMachine, first: OtherMachine) -> str | None:
 
 
 def last_line(error: BaseException) -> str:
-    """Returns the last line of Ray's message, because its message of an error over there is a traceback."""
+    """Returns the last line of Ray's message without its guesses. An error over there is a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else in_one_line(error)
+    return lines[-1].partition(" Some common causes")[0] if lines else in_one_line(error)
 
 
 @contextmanager
