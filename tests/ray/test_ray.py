@@ -6,6 +6,7 @@ ssh, with a simulated clock.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -115,6 +116,17 @@ def test_each_gpu_of_the_cluster_is_one_more_executor(cluster: RayCluster, ops: 
     wait_for(lambda: not cluster.workers())
 
 
+def test_from_outside_the_cluster_through_its_client_port(cluster: RayCluster, ops: str, tmp_path: Path) -> None:
+    with executor(f"ray://127.0.0.1:{cluster.client_port}", tmp_path) as run:
+        run.open(ops)
+        assert run.run(Hello()).status == "PASSED"
+        os.kill(cluster.workers()[0], signal.SIGKILL)
+        assert run.run(Hello()).status == "PASSED"
+        (other,) = run.others(1)
+        other.close()
+    wait_for(lambda: not cluster.workers())
+
+
 # A run of tune ------------------------------------------------------------------------------------
 
 
@@ -172,6 +184,25 @@ def test_the_end_of_the_command_ends_its_workers(
     assert run.hold.exists(), "the race was still running"
 
 
+# Whole commands -----------------------------------------------------------------------------------
+
+
+def test_check_and_doctor_run_over_there_on_the_users_files(
+    cluster: RayCluster, ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(ops).parent)
+    where = f"ray:{cluster.address}"
+    Path(ops).write_text(OPS.replace("t * 2", "t * 3"))
+    assert main(["check", "ops.py", "--quick", "--on", where]) == 1
+    assert "incorrect" in capsys.readouterr().out
+    assert main(["doctor", "--on", where, "--json"]) == 0
+    names = [each["name"] for each in json.loads(capsys.readouterr().out)["checks"]]
+    assert names[:3] == ["cluster", "worker", "Python"] and "GPU" in names
+    with pytest.raises(RequestError, match="--on ray runs tune, check and doctor, not optimize; fix: "):
+        Ray(cluster.address).command(["optimize", "ops.py"], "ops.py")
+    wait_for(lambda: not cluster.workers())
+
+
 # Bad input ----------------------------------------------------------------------------------------
 
 
@@ -205,6 +236,22 @@ def test_a_bad_address_is_one_line(
     assert main(["tune", ops, "--on", where, "--no-store"]) in (2, 3)
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1 and line in said[0]
+
+
+def test_the_end_of_the_cluster_is_one_line(ops: str, tmp_path: Path) -> None:
+    """In a process of its own, because Ray ends a process whose cluster has ended."""
+    ended = RayCluster(1)
+    try:
+        ended.start()
+        run = Tuning(ended, ops, tmp_path)
+        process = run.start()
+        wait_for(run.racing, WAIT)
+        ended.stop()
+        _, errors = process.communicate(timeout=WAIT)
+        assert process.returncode == 3 and "Traceback" not in errors
+        assert f"error: the Ray cluster at {ended.address} has ended (Connection refused); fix: " in errors
+    finally:
+        ended.stop()
 
 
 def test_ray_in_use_by_the_program_is_refused(cluster: RayCluster, ops: str, tmp_path: Path) -> None:

@@ -7,27 +7,28 @@ is never started or stopped.
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import tilewright
 from tilewright.errors import MachineError, NoGpu, RequestError, in_one_line
 from tilewright.executors.base import Answer, Executor, ignore
-from tilewright.hardware.gpu import Monitor, detect
-from tilewright.hardware.machine import OtherMachine, driver_version, host
+from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files as brought
+from tilewright.remote.actor import Worker
 from tilewright.task.loading import file_named
-from tilewright.tools import child
-from tilewright.worker.early import WORKER
 from tilewright.worker.messages import Advanced, PrepareInputs, Step
 from tilewright.worker.outcome import Outcome
-from tilewright.worker.session import Session
 
 TRIES = 4
 """A step whose worker is lost so often is not run again, because it may be the step that ends the worker's machine."""
@@ -35,59 +36,18 @@ FREE_SECONDS = 120.0
 """How long to wait for a free GPU of the cluster."""
 LOOK_SECONDS = 0.5
 CONNECT_SECONDS = 5.0
-
-
-class Worker:
-    """The actor. It has one GPU, and runs steps in a `Session`. Its working directory has the files of the task.
-
-    command: starts the worker process; () for the usual one.
-    """
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = tuple(command) or WORKER
-        self._stack, self._session = ExitStack(), None  # type: ExitStack, Session | None
-        self._advanced: list[Advanced] = []
-
-    def place(self) -> tuple[OtherMachine, str | None]:
-        """Returns this machine, and why its GPU is not free; None if it is."""
-        gpu = detect()
-        here = OtherMachine(socket.gethostname(), gpu, driver_version() if gpu else None, host())
-        return here, Monitor().busy() if gpu else None
-
-    def open(self, where: str, files: Mapping[str, str]) -> None:
-        """``where`` and the names of ``files``: relative to the working directory. ``files``: the text of each."""
-        self.close()
-        copies = {}
-        if files:
-            folder = self._stack.enter_context(child.workplace())
-            for number, (name, text) in enumerate(files.items()):
-                (copy := folder / f"{number}.py").write_text(text)
-                copies[str(Path.cwd() / name)] = str(copy)
-        self._session = Session(str(Path.cwd() / where), self._command, copies)
-        self._stack.callback(self._session.close)
-
-    def run(self, step: Step[Answer], silence: float | None) -> Outcome[Answer]:
-        session = self._session
-        assert session is not None, "a task is opened before a step runs"
-        return Outcome.guarded(lambda: session.run(step, silence=silence, on_progress=self._advanced.append))
-
-    def advanced(self) -> list[Advanced]:
-        """Returns the progress since the last call."""
-        new, self._advanced = self._advanced, []
-        return new
-
-    def close(self) -> None:
-        self._stack.close()
+COMMANDS = ("check", "doctor")
+"""The commands that run over there as a whole."""
 
 
 class Cluster:
     """The connection of this process to a Ray cluster. Executors share it, and the last one closes it.
 
     address: as for `ray.init`.
-    task: the task file whose surroundings are brought.
+    files: what is brought.
     """
 
-    def __init__(self, address: str, task: Path) -> None:
+    def __init__(self, address: str, files: brought.Surroundings) -> None:
         try:
             import ray
         except ImportError:
@@ -96,24 +56,20 @@ class Cluster:
             raise RequestError("this process uses Ray already; fix: run Tilewright in a process of its own")
         self.ray: Any = ray
         self.name = "the Ray cluster" + ("" if address == "auto" else f" at {address}")
-        around, self._users = brought.surroundings(task), 0
-        self.root = around.root
-        self._refuse_silent(address)
-        self._connect(address, around.zipped())
+        self.root, self._users = files.root, 0
+        if (why := _silent(address)) is not None:
+            fix = "fix: --on ray:HOST:PORT of its head, or --on ray://HOST:10001 from outside the cluster"
+            raise MachineError(f"{self.name} does not answer ({why}); {fix}")
+        self._connect(address, files.zipped())
         if not ray.cluster_resources().get("GPU"):
             self._disconnect()
             raise NoGpu(f"{self.name} has no GPUs; fix: start its nodes with ray start --num-gpus=N")
 
-    def _refuse_silent(self, address: str) -> None:
-        """Raises MachineError if nothing answers. Ray would try for a minute, and then end this process."""
-        machine, _, port = address.removeprefix("ray://").rpartition(":")
-        if not machine or not port.isdigit():
-            return
-        try:
-            socket.create_connection((machine.strip("[]"), int(port)), CONNECT_SECONDS).close()
-        except OSError as error:
-            fix = "fix: --on ray:HOST:PORT of its head, or --on ray://HOST:10001 from outside the cluster"
-            raise MachineError(f"{self.name} does not answer ({error.strerror or error}); {fix}") from None
+    def refuse_ended(self) -> None:
+        """Raises MachineError if the cluster has ended. Ray would end this process after a minute."""
+        if self._head and (why := _silent(self._head)) is not None:
+            fix = "fix: start it again; what was finished is stored, and the same command goes on"
+            raise MachineError(f"{self.name} has ended ({why}); {fix}")
 
     def _connect(self, address: str, files: bytes) -> None:
         with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".zip") as file, _own_signals():
@@ -129,6 +85,7 @@ class Cluster:
                 raise MachineError(self._refused(error)) from None
 
         self._let_ray_print(False)
+        self._head = address if "://" in address else str(self.ray.get_runtime_context().gcs_address)
 
     def _disconnect(self) -> None:
         self._let_ray_print(True)
@@ -222,7 +179,8 @@ class Ray(Executor):
 
     def _first_place(self, task: str) -> OtherMachine:
         if self.cluster is None:
-            self.cluster = Cluster(self.address, Path(file_named(task)[0]))
+            around = brought.surroundings(Path(file_named(task)[0])) if task else brought.Surroundings(Path.cwd(), ())
+            self.cluster = Cluster(self.address, around)
             self.cluster.join()
         if not self.cluster.free():
             self.say(f"all GPUs of {self.cluster.name} are in use; waiting for one")
@@ -256,11 +214,16 @@ class Ray(Executor):
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         self.place(task)
         assert self.cluster is not None
-        root, (file, wanted) = self.cluster.root, file_named(task)
-        where = brought.relative(root, Path(file)) + (f":{wanted}" if wanted else "")
+        root, where = self.cluster.root, self._where(task)
         texts = {brought.relative(root, Path(name)): Path(copy).read_text() for name, copy in (files or {}).items()}
         self._opened, self._prepared = (where, texts), None
         self._opening = self._actor.open.remote(where, texts)
+
+    def _where(self, task: str) -> str:
+        """Returns the name of a task over there."""
+        assert self.cluster is not None
+        file, wanted = file_named(task)
+        return brought.relative(self.cluster.root, Path(file)) + (f":{wanted}" if wanted else "")
 
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
@@ -278,6 +241,7 @@ class Ray(Executor):
             except cluster.ray.exceptions.RayError as error:
                 if self.cluster is None:
                     raise MachineError(f"the connection to {cluster.name} was closed") from None
+                cluster.refuse_ended()
                 reason = last_line(error)
                 self.say(f"a worker of {cluster.name} was lost, and its step runs again: {reason}")
                 self._drop(cluster)
@@ -321,6 +285,39 @@ class Ray(Executor):
         if actor is not None:
             cluster.end(actor)
 
+    def command(
+        self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), needs: Collection[str] = ("files",)
+    ) -> int:
+        """Runs `check` or `doctor` in an actor. Files that other commands leave would not come back."""
+        if words[0] not in COMMANDS:
+            raise RequestError(f"--on ray runs tune, {' and '.join(COMMANDS)}, not {words[0]}; fix: --on ssh:HOST")
+        self.place(task or "")
+        cluster = self.cluster
+        assert cluster is not None
+        here = Path.cwd().resolve()
+        folder = str(here.relative_to(cluster.root)) if here.is_relative_to(cluster.root) else "."
+        there = [os.path.relpath(self._where(task), folder) if word == task else word for word in words]
+        columns = shutil.get_terminal_size((120, 24)).columns
+        try:
+            cluster.ray.get(self._actor.start.remote(there, folder, columns))
+            code: int | None = None
+            while code is None:
+                printed, code = cluster.ray.get(self._actor.printed.remote())
+                for to, text in printed:
+                    (sys.stdout if to == 1 else sys.stderr).write(text)
+                time.sleep(0 if printed else LOOK_SECONDS / 5)
+        except cluster.ray.exceptions.RayError as error:
+            raise MachineError(f"a worker of {cluster.name} was lost; fix: run it again: {last_line(error)}") from None
+        return int(code)
+
+    def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        cluster, place = self.cluster, self._place
+        if cluster is None:
+            return "cluster", ()
+        gpus = int(cluster.ray.cluster_resources().get("GPU", 0))
+        found = [("cluster", f"{cluster.name}, Ray {cluster.ray.__version__}, {gpus} GPUs, {cluster.free()} free")]
+        return "worker", [*found, ("worker", place.name)] if place else found
+
     def close(self, wait: bool = True) -> None:
         with self._closing:
             cluster, self.cluster, self._place = self.cluster, None, None
@@ -330,6 +327,18 @@ class Ray(Executor):
 
 
 EXECUTOR = Ray
+
+
+def _silent(address: str) -> str | None:
+    """Returns why nothing answers at an address; None if something does, or if the address names no port."""
+    machine, _, port = address.removeprefix("ray://").rpartition(":")
+    if not machine or not port.isdigit():
+        return None
+    try:
+        socket.create_connection((machine.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _other_model(place: OtherMachine, first: OtherMachine) -> str | None:
