@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine with GPUs that are made up, a child of the test run."""
+"""A Ray cluster on this machine with GPUs that are made up, whose nodes are children of the test run."""
 
 from __future__ import annotations
 
@@ -21,35 +21,54 @@ START_SECONDS = 180.0
 
 
 class RayCluster:
-    """One node. Its folder has a short name, because sockets are in it."""
+    """One node with ``gpus`` GPUs, to which others may be added. Its folder has a short name: sockets are in it."""
 
     def __init__(self, gpus: int) -> None:
         self.gpus, self.folder = gpus, Path(tempfile.mkdtemp(prefix="tw-ray-", dir="/tmp"))
         self.port, self.client_port = _free_port(), _free_port()
+        self.nodes: list[subprocess.Popen[bytes]] = []
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={self.port}",
-            f"--num-gpus={self.gpus}", "--num-cpus=8", "--include-dashboard=false", f"--temp-dir={self.folder}/s",
-            f"--ray-client-server-port={self.client_port}", "--object-store-memory=80000000",
-            "--node-ip-address=127.0.0.1", "--disable-usage-stats",
-        ]  # fmt: skip
-        self.log = self.folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | self.environ,
+        self.process = self._node(
+            "--head", f"--port={self.port}", f"--ray-client-server-port={self.client_port}",
+            "--include-dashboard=false", f"--temp-dir={self.folder}/s", f"--num-gpus={self.gpus}",
+        )  # fmt: skip
+
+    def add_node(self) -> None:
+        """Starts a further node with one GPU."""
+        self.nodes.append(self._node(f"--address={self.address}", "--num-gpus=1"))
+
+    def _node(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options]
+        command += [f"--num-cpus={max(self.gpus, 1)}", "--object-store-memory=80000000", "--node-ip-address=127.0.0.1"]
+        log = self.folder / f"log-{len(list(self.folder.iterdir()))}"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | self.environ,
                 start_new_session=True,
             )  # fmt: skip
-        wait_for(self._ready, START_SECONDS)
 
-    def _ready(self) -> bool:
-        said = self.log.read_text()
-        assert self.process.poll() is None, said
-        return "Ray runtime started" in said
+        def ready() -> bool:
+            assert process.poll() is None, log.read_text()
+            return "Ray runtime started" in log.read_text()
+
+        wait_for(ready, START_SECONDS)
+        return process
+
+    def end_node_of(self, actor: int) -> None:
+        """Kills all processes of the further node on which an actor runs."""
+        for node in self.nodes:
+            below = [pid for pid, _ in children(node.pid)]
+            if actor in below:
+                node.kill()
+                node.wait()
+                for pid in below:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -57,21 +76,26 @@ class RayCluster:
 
     def workers(self) -> list[int]:
         """Returns the processes of the actors."""
-        return [pid for pid, line in children(self.process.pid) if line.startswith("ray::Worker")]
+        nodes = [self.process, *self.nodes]
+        return [pid for node in nodes for pid, line in children(node.pid) if line.startswith("ray::Worker")]
 
     def worker_processes(self) -> list[int]:
         """Returns the processes that the actors started."""
         return [pid for actor in self.workers() for pid, _ in children(actor)]
 
     def stop(self) -> None:
-        ours = [pid for pid, _ in children(self.process.pid)]
-        self.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(10)
+        nodes = [self.process, *self.nodes]
+        ours = [pid for node in nodes for pid, _ in children(node.pid)]
+        for node in nodes:
+            node.terminate()
+        for node in nodes:
+            with suppress(subprocess.TimeoutExpired):
+                node.wait(10)
         for pid in [*ours, *(pid for pid, line in processes() if str(self.folder) in line)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        for node in nodes:
+            node.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
