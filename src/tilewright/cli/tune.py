@@ -71,23 +71,23 @@ def tune(
         for executor in filter(None, executors):
             stack.enter_context(executor)
         task = shared.loaded(where)
-        sites = tuning.sites_of(task, archs, executors)
-        for site in sites:
-            task.on(site.target.board.arch).selected(workload)
+        kinds = tuning.gpu_kinds(task, archs, executors)
+        for kind in kinds:
+            task.on(kind.target.board.arch).selected(workload)
         if results:
             from tilewright.optimize.versions.leftovers import prune_killed
 
             prune_killed(task.file.parent if task.file else Path.cwd(), results.path.parent)
         if into is not None:
             _refuse_table(task, into)
-        for target in (site.target for site in sites):
+        for target in (kind.target for kind in kinds):
             if target.note:
                 terminal.note(target.note)
             _examine(task.on(target.board.arch), target.board, workload, shrink)
-        found = tuning.tune_sites(task, sites, options, results, progress)
+        found = tuning.tune_kinds(task, kinds, options, results, progress)
     from tilewright.cli.tune_output import TuneOutput  # the first compilers do not wait for what it loads
 
-    code = TuneOutput(where, shrink, into, results, show_all, as_json).print(task, sites, found, workload)
+    code = TuneOutput(where, shrink, into, results, show_all, as_json).print(task, kinds, found, workload)
     if code:
         raise typer.Exit(code)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.task.task import Task
-    from tilewright.tune.run import Site
+    from tilewright.tune.run import GpuKind
 
 REMOVE = "fix: another folder, or remove the file"
 
@@ -36,7 +36,7 @@ class TuneOutput:
     _noted: set[str] = field(default_factory=set)
 
     def print(
-        self, task: Task, sites: Sequence[Site], found: Sequence[TuningResult | MachineError],
+        self, task: Task, kinds: Sequence[GpuKind], found: Sequence[TuningResult | MachineError],
         workload: Sequence[str] | None,
     ) -> int:  # fmt: skip
         """Prints the results for each kind of GPU, and returns the exit code.
@@ -45,26 +45,26 @@ class TuneOutput:
         """
         shown: list[dict[str, Json]] = []
         code = 0
-        for site, result in zip(sites, found, strict=True):
-            board = site.target.board
+        for kind, result in zip(kinds, found, strict=True):
+            board = kind.target.board
             try:
                 if isinstance(result, MachineError):
                     raise result
-                shown.append(self._one(task.on(board.arch), result, site, workload))
+                shown.append(self._one(task.on(board.arch), result, kind, workload))
                 code = max(code, NO if any(each.best is None for each in result.workloads) else 0)
             except TilewrightError as error:
                 if len(found) == 1:
                     raise
-                terminal.note(f"no result for {site.name}: {error}")
-                shown.append({"gpu": site.name, "error": str(error)})
+                terminal.note(f"no result for {kind.name}: {error}")
+                shown.append({"gpu": kind.name, "error": str(error)})
                 code = max(code, error.exit_code)
         if self.as_json:
             shared.print_json(shown[0] if len(found) == 1 else {"task": task.name, "each": [*shown]})
         return code
 
-    def _one(self, task: Task, result: TuningResult, site: Site, workload: Sequence[str] | None) -> dict[str, Json]:
+    def _one(self, task: Task, result: TuningResult, kind: GpuKind, workload: Sequence[str] | None) -> dict[str, Json]:
         """Prints one result, or returns it as JSON."""
-        board = site.target.board
+        board = kind.target.board
         known = advice(task, task.selected(workload)[0], board)
         for line in [str(known), *known.missing] if known else []:
             if line not in self._noted:
@@ -75,7 +75,7 @@ class TuneOutput:
             raise RequestError(f"{rows[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
         if self.as_json:
             return self._json(task, result, board, known)
-        self._tables(result, site.target.note)
+        self._tables(result, kind.target.note)
         self._ending(task, result, board, known)
         return {}
 

@@ -41,7 +41,7 @@ class TuneOptions:
 
 
 @dataclass(frozen=True)
-class Site:
+class GpuKind:
     """A kind of GPU to tune for, and where it is.
 
     place: the machine, if it is another one; of several, the first.

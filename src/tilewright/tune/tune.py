@@ -2,7 +2,7 @@
 
     task → space → search → compile → screen → verify → race → decide → ledger
 
-`tune_sites` calls the stages in this order, once for each kind of GPU. `searching.py` asks the strategy what to
+`tune_kinds` calls the stages in this order, once for each kind of GPU. `searching.py` asks the strategy what to
 compile. `schedule.py` compiles some workloads while others are verified and raced. `field.py` collects the results for
 the candidates of a workload. Without a GPU of the requested architecture, the interpreter verifies and nothing is
 raced. The result is then predicted, not measured.
@@ -30,7 +30,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
-from tilewright.tune.run import Site, TuneOptions, TuneRequest, TuningRun
+from tilewright.tune.run import GpuKind, TuneOptions, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
 from tilewright.tune.searching import Limits, TimeLimit
 
@@ -86,11 +86,11 @@ def tune(
     )
     task = task_of(task)
     given = executor if isinstance(executor, Sequence) else (executor,)
-    sites = sites_of(task, (arch,), given or (None,))
-    if len(sites) > 1:
-        models = ", ".join(site.name for site in sites)
+    kinds = gpu_kinds(task, (arch,), given or (None,))
+    if len(kinds) > 1:
+        models = ", ".join(kind.name for kind in kinds)
         raise RequestError(f"the executors have GPUs of different models ({models}); fix: tilewright.tune_each")
-    (result,) = tune_sites(task, sites, options, store, progress)
+    (result,) = tune_kinds(task, kinds, options, store, progress)
     if isinstance(result, MachineError):
         raise result
     return result
@@ -113,47 +113,47 @@ def tune_each(
     The result for a kind of GPU is an error if all its GPUs failed, after others had begun.
     """
     task, limits = task_of(task), Limits(options.pop("seconds", None), options.pop("candidates", None))
-    sites = sites_of(task, tuple(archs) or (None,), tuple(executors) or (None,))
-    return tune_sites(task, sites, TuneOptions(limits=limits, **options), store, progress)
+    kinds = gpu_kinds(task, tuple(archs) or (None,), tuple(executors) or (None,))
+    return tune_kinds(task, kinds, TuneOptions(limits=limits, **options), store, progress)
 
 
-def sites_of(task: Task, archs: Sequence[str | None], executors: Sequence[Executor | None]) -> tuple[Site, ...]:
+def gpu_kinds(task: Task, archs: Sequence[str | None], executors: Sequence[Executor | None]) -> tuple[GpuKind, ...]:
     """Returns the kinds of GPU that a task is tuned for. ``archs`` and ``executors``: as for `tune_each`.
 
     Raises RequestError if they do not fit together, and NoGpu if nothing can be measured on one of several executors.
     """
     if tuple(executors) == (None,):
-        return tuple(Site(target_of(arch, detect()), None, (None,)) for arch in archs)
+        return tuple(GpuKind(target_of(arch, detect()), None, (None,)) for arch in archs)
     if len(archs) > 1:
         raise RequestError(
             "--on tunes for the GPUs that are there, and not for several architectures; fix: leave out --arch"
         )
     (arch,) = archs
-    found: dict[str, Site] = {}
+    found: dict[str, GpuKind] = {}
     for each in executors:
         place = each.place(where_is(task)) if each else None
         target = target_at(arch, place) if place else target_of(arch, detect())
         if not target.measured and len(executors) > 1:
             raise NoGpu("this machine has no GPU to measure on; fix: --on only where GPUs are")
-        site = Site(target, place, (each,))
-        before = found.setdefault(site.name, site)
-        if before is not site:
-            found[site.name] = replace(before, executors=(*before.executors, each))
+        kind = GpuKind(target, place, (each,))
+        before = found.setdefault(kind.name, kind)
+        if before is not kind:
+            found[kind.name] = replace(before, executors=(*before.executors, each))
     return tuple(found.values())
 
 
-def tune_sites(
+def tune_kinds(
     task: Task,
-    sites: Sequence[Site],
+    kinds: Sequence[GpuKind],
     options: TuneOptions,
     store: TuneLedger | Literal[False] | None,
     progress: Progress,
 ) -> tuple[TuningResult | MachineError, ...]:
     """Does the work of `tune` and `tune_each`. All executors are closed at the end."""
     with ExitStack() as stack:
-        for executor in (each for site in sites for each in site.executors if each):
+        for executor in (each for kind in kinds for each in kind.executors if each):
             stack.enter_context(executor)
-        runs = [_Run(task, site, options, len(sites), progress) for site in sites]
+        runs = [_Run(task, kind, options, len(kinds), progress) for kind in kinds]
         ledger = stack.enter_context(_ledger(store))
         shares = [run.started(stack, ledger) for run in runs]
 
@@ -171,23 +171,23 @@ def tune_sites(
 class _Run:
     """The run for one kind of GPU, of ``several``."""
 
-    def __init__(self, task: Task, site: Site, options: TuneOptions, several: int, progress: Progress) -> None:
-        self.site, self.options, self.several = site, options, several
-        self.progress = progress if several == 1 else named(progress, site.name)
+    def __init__(self, task: Task, kind: GpuKind, options: TuneOptions, several: int, progress: Progress) -> None:
+        self.kind, self.options, self.several = kind, options, several
+        self.progress = progress if several == 1 else named(progress, kind.name)
         self.limit, self._begun = TimeLimit(options.limits.seconds), time.perf_counter()
-        task = task.on(site.target.board.arch)
+        task = task.on(kind.target.board.arch)
         selected = task.selected(options.workloads)
-        languages = languages_of(task, selected, site.target.board)
+        languages = languages_of(task, selected, kind.target.board)
         self.request = TuneRequest(
-            task, site.target, options.policy, selected, options.top, options.strategy or "", options.seed,
-            options.seeds, languages, options.limits, site.on,
+            task, kind.target, options.policy, selected, options.top, options.strategy or "", options.seed,
+            options.seeds, languages, options.limits, kind.on,
         )  # fmt: skip
         self.failed: MachineError | None = None
 
     def started(self, stack: ExitStack, ledger: TuneLedger | None) -> Share:
         """Starts compilers and judges, which end with ``stack``. Returns what there is to do."""
-        request, options, board = self.request, self.options, self.site.target.board
-        self.record = run = TuningRun(ledger, request, machine_of(self.site.target, self.site.place), options.fresh)
+        request, options, board = self.request, self.options, self.kind.target.board
+        self.record = run = TuningRun(ledger, request, machine_of(self.kind.target, self.kind.place), options.fresh)
         jobs = max(1, (options.jobs or _jobs(request.target.measured)) // self.several)
         searches = request.searches(run.open, jobs)
         self.schedule = stack.enter_context(
@@ -197,13 +197,13 @@ class _Run:
         from tilewright.tune.judge import judges_of  # late import, as the next: the first compilers run meanwhile
         from tilewright.tune.sharing import Share
 
-        executors = [*self.site.executors, *map(stack.enter_context, self.site.others(len(run.open) - 1))]
+        executors = [*self.kind.executors, *map(stack.enter_context, self.kind.others(len(run.open) - 1))]
         self.judges = stack.enter_context(judges_of(request, executors, self.limit, self.progress, self._note))
         _before_all(request, run.open, self.schedule)
         return Share(run.open, self.judges, partial(_tuned, request, self.schedule), run.begin, self._note)
 
     def _note(self, remark: str) -> None:
-        self.record.note(remark if self.several == 1 else f"{self.site.name}: {remark}")
+        self.record.note(remark if self.several == 1 else f"{self.kind.name}: {remark}")
 
     def save(self, result: WorkloadResult | MachineError) -> None:
         if isinstance(result, MachineError):
