@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -122,13 +122,19 @@ class Cluster:
         return made.options(num_gpus=1, num_cpus=1, max_restarts=0, max_concurrency=2).remote(tuple(command))
 
     def place(self, actor: Any) -> tuple[OtherMachine, str | None]:
-        """Waits for an actor, and returns as `Worker.place`. Raises MachineError if the actor does not start."""
+        """Waits for an actor, and returns as `Worker.place`.
+
+        Raises MachineError if no actor starts there, and Ray's own error if this one was lost.
+        """
+        errors = self.ray.exceptions
         try:
             found: tuple[OtherMachine, str | None] = self.ray.get(actor.place.remote(), timeout=FREE_SECONDS)
             return found
-        except self.ray.exceptions.GetTimeoutError:
+        except errors.GetTimeoutError:
             why = f"no GPU became free within {FREE_SECONDS:g} s; fix: wait, or end what uses them"
-        except self.ray.exceptions.RayError as error:
+        except errors.RayError as error:
+            if not isinstance(error, errors.RuntimeEnvSetupError) and "creation task" not in str(error):
+                raise
             why = f"no worker starts there: {last_line(error)}"
             if "ModuleNotFoundError" in why:
                 why += "; fix: pip install 'tilewright[gpu]', and what the task needs, on its nodes"
@@ -184,11 +190,17 @@ class Ray(Executor):
             self.cluster.join()
         if not self.cluster.free():
             self.say(f"all GPUs of {self.cluster.name} are in use; waiting for one")
-        self._actor = self.cluster.actor(self.worker)
-        place, busy = self.cluster.place(self._actor)
-        if busy is not None:
-            self.say(f"the GPU of {place.name} is not free: {busy}")
-        return place
+        for _ in range(TRIES):
+            self._actor = self.cluster.actor(self.worker)
+            try:
+                place, busy = self.cluster.place(self._actor)
+            except self.cluster.ray.exceptions.RayError as error:
+                reason = last_line(error)
+                continue
+            if busy is not None:
+                self.say(f"the GPU of {place.name} is not free: {busy}")
+            return place
+        raise MachineError(f"{self.cluster.name} lost {TRIES} workers that were starting, the last one: {reason}")
 
     def others(self, most: int) -> Sequence[Ray]:
         cluster, first = self.cluster, self._place
@@ -204,8 +216,8 @@ class Ray(Executor):
         try:
             self._place, busy = cluster.place(self._actor)
             where, why = self._place.name, _other_model(self._place, first) or busy
-        except MachineError as error:
-            why = str(error)
+        except (MachineError, cluster.ray.exceptions.RayError) as error:
+            why = last_line(error)
         if why is not None:
             self.say(f"a GPU of {where} is left out: {why}")
             self.close()
@@ -286,8 +298,9 @@ class Ray(Executor):
             cluster.end(actor)
 
     def command(
-        self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), needs: Collection[str] = ("files",)
-    ) -> int:
+        self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), files: bool = True,
+        store: Path | None = None,
+    ) -> int:  # fmt: skip
         """Runs `check` or `doctor` in an actor. Files that other commands leave would not come back."""
         if words[0] not in COMMANDS:
             raise RequestError(f"--on ray runs tune, {' and '.join(COMMANDS)}, not {words[0]}; fix: --on ssh:HOST")

@@ -68,7 +68,7 @@ def cache(given: str) -> Path:
 def facts(folder: str, code: str, root: str) -> Reply:
     """Returns what is there."""
     where, last = cache(folder), ""
-    for old in [*where.glob("files/*"), *where.glob("code/*")]:
+    for old in (each for kind in ("files", "code", "work", "store") for each in where.glob(f"{kind}/*")):
         if time.time() - old.stat().st_mtime > OLD_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     git = shutil.which("git") is not None

@@ -17,8 +17,8 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -40,16 +40,18 @@ class Bundle:
 
     root: the folder here that is reproduced over there.
     tree: the name of git's tree of the tracked files; "" if there is no repository.
+    head: the name of git's tree of the commit that is checked out, for a command that adds commits to it; else "".
     """
 
     root: Path
     tree: str
     tar: bytes
     repository: Path | None = None
+    head: str = ""
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(self.tree.encode() + self.tar).hexdigest()[:16]
+        return hashlib.sha256(f"{self.tree}{self.head}".encode() + self.tar).hexdigest()[:16]
 
     @property
     def root_key(self) -> str:
@@ -65,7 +67,9 @@ class Bundle:
         git = ["git", "--git-dir", str(self.repository)]
         known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
         parent, less = (["-p", have], [f"^{have}"]) if known else ([], [])
-        commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", self.tree], _AUTHOR).strip()
+        for tree in filter(None, (self.head, self.tree)):
+            commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", tree], _AUTHOR).strip()
+            parent = ["-p", commit]
         with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
             _git([*git, "update-ref", "refs/heads/tilewright", commit])
             _git([*git, "bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less])
@@ -109,15 +113,15 @@ def surroundings(file: Path) -> Surroundings:
     root = _repository_root(file.parent)
     if root is None:
         return Surroundings(file.parent, tuple(sorted(_every(file.parent))))
-    names = {*_listed(root, "--cached"), *_untracked(root, file)}
+    names = _listed(root, "--cached") | _untracked(root, [file], lambda: file.parent.glob("*.py"))
     return Surroundings(root, tuple(path for path in sorted(names) if path.is_file()))
 
 
-def _untracked(root: Path, file: Path) -> set[Path]:
-    """Returns the files that git neither tracks nor ignores. If git ignores ``file``, also the modules beside it."""
-    found = _listed(root, "--others", "--exclude-standard")
-    known = file in found or _listed(root, "--cached", "--", str(file))
-    return found if known else found | {*file.parent.glob("*.py")}
+def _untracked(root: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> set[Path]:
+    """Returns the files that git neither tracks nor ignores. ``named`` and ``beside``: as for `_bundle`."""
+    found, tracked = _listed(root, "--others", "--exclude-standard"), _listed(root, "--cached")
+    ignored = {*named} - tracked - found
+    return found | ignored | ({*beside()} - tracked if ignored else set())
 
 
 def _listed(root: Path, *options: str) -> set[Path]:
@@ -136,19 +140,36 @@ def relative(root: Path, path: Path) -> str:
 
 
 def nothing() -> Bundle:
-    """Returns a bundle without files, for a command without a task."""
+    """Returns a bundle without files, for a command that needs none."""
     return Bundle(Path.cwd().resolve(), "", tar_of(Path.cwd(), ()))
 
 
 def bundle_of(file: Path) -> Bundle:
     """Collects the files around a task file. Raises RequestError if they are too large."""
     file = file.resolve()
-    root = _repository_root(file.parent)
+    return _bundle(file.parent, [file], lambda: file.parent.glob("*.py"))
+
+
+def bundle_for_command(folder: Path, named: Iterable[Path]) -> Bundle:
+    """Collects the files around ``folder`` for a command that may add commits to what is checked out.
+
+    named: files that the command reads, which are brought also if git ignores them.
+    Raises RequestError if they are too large.
+    """
+    bundle = _bundle(folder.resolve(), [path.resolve() for path in named], lambda: ())
+    if bundle.repository is None:
+        return bundle
+    return replace(bundle, head=_git(["git", "-C", str(bundle.root), "rev-parse", "HEAD^{tree}"]).strip())
+
+
+def _bundle(folder: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> Bundle:
+    """``named``: brought also if git ignores them. ``beside``: brought with such a file."""
+    root = _repository_root(folder)
     if root is None:
-        return Bundle(file.parent, "", tar_of(file.parent, sorted(_every(file.parent))))
+        return Bundle(folder, "", tar_of(folder, sorted(_every(folder))))
     repository = cache_folder() / "bundles" / f"{_key_of(root)}.git"
     tree = _tree(root, repository)
-    return Bundle(root, tree, tar_of(root, sorted(_untracked(root, file))), repository)
+    return Bundle(root, tree, tar_of(root, sorted(_untracked(root, named, beside))), repository)
 
 
 def _repository_root(folder: Path) -> Path | None:
