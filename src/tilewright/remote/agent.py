@@ -28,6 +28,7 @@ from pathlib import Path
 from queue import Queue
 from typing import IO, NoReturn
 
+from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import OtherMachine, driver_version, host
 from tilewright.remote import messages as said
