@@ -35,17 +35,19 @@ class RayCluster:
     def start(self) -> None:
         self.process = self._node(
             "--head", f"--port={self.port}", f"--ray-client-server-port={self.client_port}",
-            "--include-dashboard=false", f"--temp-dir={self.folder}/s", f"--num-gpus={self.gpus}",
+            "--include-dashboard=false", f"--num-gpus={self.gpus}",
         )  # fmt: skip
 
     def add_node(self) -> None:
-        """Starts a further node with one GPU."""
+        """Starts a further node with one GPU. Before Ray 2.60, its files are in the folder of the first node."""
         self.nodes.append(self._node(f"--address={self.address}", "--num-gpus=1"))
 
     def _node(self, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options]
         command += [f"--num-cpus={max(self.gpus, 1)}", "--object-store-memory=80000000", "--node-ip-address=127.0.0.1"]
-        log = self.folder / f"log-{len(list(self.folder.iterdir()))}"
+        number = len(list(self.folder.glob("log-*")))
+        log = self.folder / f"log-{number}"
+        command.append(f"--temp-dir={self.folder}/{number}")
         with log.open("wb") as out:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | self.environ,
@@ -77,7 +79,7 @@ class RayCluster:
     def workers(self) -> list[int]:
         """Returns the processes of the actors."""
         nodes = [self.process, *self.nodes]
-        return [pid for node in nodes for pid, line in children(node.pid) if line.startswith("ray::Worker")]
+        return [pid for node in nodes for pid, line in children(node.pid) if line.startswith("ray::GpuActor")]
 
     def worker_processes(self) -> list[int]:
         """Returns the processes that the actors started."""

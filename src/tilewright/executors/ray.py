@@ -25,7 +25,7 @@ from tilewright.errors import MachineError, NoGpu, RequestError, in_one_line
 from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files as brought
-from tilewright.remote.actor import Worker
+from tilewright.remote.actor import GpuActor
 from tilewright.task.loading import file_named
 from tilewright.worker.messages import Advanced, PrepareInputs, Step
 from tilewright.worker.outcome import Outcome
@@ -118,11 +118,11 @@ class Cluster:
 
     def actor(self, command: Sequence[str]) -> Any:
         """Returns the handle of a new actor, which waits for a free GPU."""
-        made = self.ray.remote(Worker)
+        made = self.ray.remote(GpuActor)
         return made.options(num_gpus=1, num_cpus=1, max_restarts=0, max_concurrency=2).remote(tuple(command))
 
     def place(self, actor: Any) -> tuple[OtherMachine, str | None]:
-        """Waits for an actor, and returns as `Worker.place`.
+        """Waits for an actor, and returns as `GpuActor.place`.
 
         Raises MachineError if no actor starts there, and Ray's own error if this one was lost.
         """
@@ -248,8 +248,6 @@ class Ray(Executor):
                 if self._actor is None:
                     self._start_again(cluster)
                 outcome = self._answered(cluster, step, silence, on_progress)
-            except cluster.ray.exceptions.RayTaskError as error:
-                raise MachineError(f"{cluster.name}: {last_line(error)}") from None
             except cluster.ray.exceptions.RayError as error:
                 if self.cluster is None:
                     raise MachineError(f"the connection to {cluster.name} was closed") from None

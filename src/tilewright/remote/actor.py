@@ -24,7 +24,7 @@ from tilewright.worker.session import Session
 Item = TypeVar("Item")
 
 
-class Worker:
+class GpuActor:
     """The actor. It has one GPU, and runs steps in a `Session`. Its working directory has the files of the task.
 
     worker: the command of the worker process; () for the usual one.
