@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.bench.kit import bench_module
 from tests.coordinate.made_agent import PROGRAM, program_in
 from tests.made_runs import baseline_iteration, crashed, raced, run_record
 from tests.optimize.kit import SCALE, git, repository
@@ -56,10 +57,11 @@ def works(loop: Loopback) -> list[Path]:
 
 
 def over_there(script: Path, text: str) -> int:
-    """Runs a script of the user's folder over there, as a bench does."""
+    """Runs a script of the user's folder over there, as benchmarks run."""
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{text}")
-    with executor_on("ssh:loop") as executor:
-        return executor.command([script.name], None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["elsewhere.py", "ssh:loop", script.name])
+        return int(bench_module("elsewhere").main())
 
 
 def test_optimize_leaves_what_it_leaves_here(

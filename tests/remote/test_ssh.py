@@ -14,19 +14,21 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.remote.kit import GRACE, Loopback, needs_sshd, wait_for
-from tests.remote.tuning import executor
+from tests.remote.tuning import H200, executor
 from tests.tune.test_tune import OPS as FOUR
 
 from tilewright.cli.main import main
 from tilewright.errors import MachineError, NoGpu, RequestError, TilewrightError, UnknownChoice
 from tilewright.executors.base import Executor
 from tilewright.executors.ssh import Ssh
+from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import client, environment, files
 from tilewright.remote.client import prepared
 from tilewright.remote.connection import Connection, refusal
@@ -188,6 +190,14 @@ def test_tune_needs_a_gpu_over_there(ops: str, capsys: pytest.CaptureFixture[str
         tune(ops, executor=Ssh("loop"), store=False)
 
 
+@pytest.mark.parametrize(("driver", "cuda"), [("550.54.14", "12.4"), (None, "12.4")])
+def test_a_driver_that_is_too_old_is_one_line(driver: str | None, cuda: str) -> None:
+    old = OtherMachine("gpu1", replace(H200, cuda_driver=cuda), driver, "x86_64")
+    with pytest.raises(MachineError, match="gpu1 has .*which does not run .* fix: install driver r580 or newer there"):
+        old.the_gpu()
+    assert replace(old, driver="580.1").the_gpu().name == "NVIDIA H200"
+
+
 def test_doctor_says_what_works_over_there(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -237,6 +247,11 @@ def test_a_changed_host_key_is_named(loop: Loopback) -> None:
     ("variable", "value", "line"),
     [
         ("TILEWRIGHT_REMOTE_PYTHON", "/bin/false", "/bin/false (TILEWRIGHT_REMOTE_PYTHON) is no Python"),
+        (
+            "TILEWRIGHT_REMOTE_PYTHON",
+            "BARE/bin/python",
+            "No module named 'numpy'; fix: install Tilewright's dependencies",
+        ),
         ("TILEWRIGHT_REMOTE_CACHE", "/proc/nowhere", "loop: No such file or directory (/proc/nowhere)"),
         ("TILEWRIGHT_SSH", "/no/such/ssh", "/no/such/ssh could not be started (No such file or directory); fix:"),
         ("TILEWRIGHT_SSH_MFA", "master", "no open connection to loop to share; fix: open one"),
@@ -245,6 +260,9 @@ def test_a_changed_host_key_is_named(loop: Loopback) -> None:
 def test_what_is_wrong_over_there_is_one_line(
     variable: str, value: str, line: str, ops: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if value.startswith("BARE"):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "BARE")], check=True)
+        value = str(tmp_path / value)
     monkeypatch.setenv(variable, value)
     with pytest.raises(MachineError) as error:
         executor(tmp_path).open(ops)

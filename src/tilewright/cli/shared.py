@@ -184,13 +184,13 @@ def _here(words: Sequence[str]) -> list[str]:
 def loaded(where: str) -> Task:
     """Loads the task ``FILE[:TASK]``, and then prevents imports of torch by front ends in this process.
 
-    Prints a note if the version of a language is not tested.
+    Prints a note if the version of a language is not tested, or if implementations are left out.
     """
     from tilewright.languages import cautions, load
 
     task = load(where)
-    for caution in cautions():
-        terminal.note(caution)
+    for line in (*cautions(), *task.left_out):
+        terminal.note(line)
     return task
 
 

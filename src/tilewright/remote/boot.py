@@ -255,7 +255,9 @@ def attach(
     if connected is None:
         lines = log.read_text(errors="replace").split("\n")[-4000:]
         last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-        return {"error": f"the resident process did not start: {last}"}
+        fix = "; fix: install Tilewright's dependencies there, or leave TILEWRIGHT_REMOTE_PYTHON out"
+        lacks = python and "No module named" in last
+        return {"error": f"the resident process did not start: {last}{fix if lacks else f' (see {log})'}"}
     say(ok=True)
     connected.sendall(hello.encode() + b"\n")
     relay(connected)

@@ -22,7 +22,7 @@ from tilewright.ledger.brought import BroughtRuns
 from tilewright.ledger.codec import from_json
 from tilewright.ledger.file import make_private
 from tilewright.remote.messages import WorkOrder
-from tilewright.remote.work import BUNDLE, LEDGER, LEFT, CommandResults, digest_of
+from tilewright.remote.work import BUNDLE, LEDGER, LEFT, NO_RESULTS, OURS, CommandResults, digest_of
 from tilewright.tools.git import TREE, Git, GitError, private_name
 
 TEXTS = frozenset((".html", ".json", ".jsonl", ".log", ".md", ".patch", ".py", ".svg", ".txt", ".yaml"))
@@ -95,6 +95,8 @@ class _Bringing:
         if bundle.is_file():
             git("bundle", "unbundle", str(bundle))
         for name, to in self.left.refs.items():
+            if not OURS.fullmatch(name):
+                continue
             present = git.line_or_none("rev-parse", "--verify", "--quiet", name)
             if present is not None and name.startswith("refs/heads/") and not _goes_on(git, present, to):
                 self.note(f"branch {name.removeprefix('refs/heads/')} exists here, so it is not changed; see {to[:12]}")
@@ -125,6 +127,8 @@ class _Bringing:
 
     def _files(self) -> None:
         for name, before in self.left.files.items():
+            if Path(name).is_absolute() or (NO_RESULTS | {".."}) & set(Path(name).parts):
+                continue
             new, path = self.folder / "tree" / name, self.root / name
             now = digest_of(path)
             if now == digest_of(new):

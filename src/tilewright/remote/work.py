@@ -18,6 +18,7 @@ import filecmp
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -36,6 +37,8 @@ from tilewright.tools.git import Git
 LEFT, BUNDLE, LEDGER = "left.json", "refs.bundle", "ledger.db"
 NO_RESULTS = frozenset(("__pycache__", ".git", "worktrees"))
 """Folders that are not brought back."""
+OURS = re.compile(r"refs/(tilewright/.+|heads/[^/]+-perf-.+)")
+"""Refs that Tilewright makes. Others, which a program of the user may make, are not brought back."""
 NO_RESULT_ENDS = (".lock", "-wal", "-shm", "-journal")
 
 
@@ -168,7 +171,8 @@ class WorkFolder:
             return {}
         given = {f"refs/heads/{name}" for name in (checkout.branch or "detached", *checkout.taken)}
         lines = Git(self.tree)("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
-        return {name: to for name, _, to in (line.partition(" ") for line in lines) if name not in given}
+        refs = dict(line.split(" ") for line in lines)
+        return {name: to for name, to in refs.items() if OURS.fullmatch(name) and name not in given}
 
     def _bundle(self, refs: dict[str, str]) -> Path | None:
         """Writes the commits that the user's repository lacks. Returns None if there are none."""
