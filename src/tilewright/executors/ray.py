@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,8 +66,22 @@ class Cluster:
             self._disconnect()
             raise NoGpu(f"{self.name} has no GPUs; fix: start its nodes with ray start --num-gpus=N")
 
+    def ended(self, call: Any, seconds: float) -> bool:
+        """Waits for the end of a call. Returns whether it ended within ``seconds``.
+
+        Raises MachineError if the cluster has ended.
+        """
+        until = time.monotonic() + seconds
+        while not self.ray.wait([call], timeout=min(LOOK_SECONDS, seconds))[0]:
+            if time.monotonic() - self._seen > CONNECT_SECONDS:
+                self.refuse_ended()
+            if time.monotonic() > until:
+                return False
+        return True
+
     def refuse_ended(self) -> None:
         """Raises MachineError if the cluster has ended. Ray would end this process after a minute."""
+        self._seen = time.monotonic()
         if self._head and (why := _silent(self._head)) is not None:
             fix = "fix: start it again; what was finished is stored, and the same command goes on"
             raise MachineError(f"{self.name} has ended ({why}); {fix}")
@@ -80,11 +95,14 @@ class Cluster:
                 "excludes": ["__pycache__"],
             }  # fmt: skip
             try:
-                self.ray.init(address, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.ray.init(address, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
             except Exception as error:
                 raise MachineError(self._refused(error)) from None
 
         self._let_ray_print(False)
+        self._seen = time.monotonic()
         self._head = address if "://" in address else str(self.ray.get_runtime_context().gcs_address)
 
     def _disconnect(self) -> None:
@@ -127,11 +145,12 @@ class Cluster:
         Raises MachineError if no actor starts there, and Ray's own error if this one was lost.
         """
         errors = self.ray.exceptions
+        why = f"no GPU became free within {FREE_SECONDS:g} s; fix: wait, or end what uses them"
         try:
-            found: tuple[OtherMachine, str | None] = self.ray.get(actor.place.remote(), timeout=FREE_SECONDS)
-            return found
-        except errors.GetTimeoutError:
-            why = f"no GPU became free within {FREE_SECONDS:g} s; fix: wait, or end what uses them"
+            place = actor.place.remote()
+            if self.ended(place, FREE_SECONDS):
+                found: tuple[OtherMachine, str | None] = self.ray.get(place)
+                return found
         except errors.RayError as error:
             if not isinstance(error, errors.RuntimeEnvSetupError) and "creation task" not in str(error):
                 raise
@@ -269,9 +288,10 @@ class Ray(Executor):
             ray.get(self._opening)
             self._opening = None
         answer = actor.run.remote(step, silence)
-        while not ray.wait([answer], timeout=LOOK_SECONDS)[0]:
-            for advanced in ray.get(actor.advanced.remote()):
-                on_progress(advanced)
+        while not cluster.ended(answer, LOOK_SECONDS):
+            if cluster.ended(new := actor.advanced.remote(), LOOK_SECONDS):
+                for advanced in ray.get(new):
+                    on_progress(advanced)
         outcome: Outcome[Answer] = ray.get(answer)
         return outcome
 
