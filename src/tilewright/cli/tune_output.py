@@ -75,7 +75,7 @@ class TuneOutput:
             raise RequestError(f"{rows[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
         if self.as_json:
             return self._json(task, result, board, known)
-        self._tables(result, kind.target.note)
+        print_tables(result, kind.target.note, self.results, self.show_all)
         self._ending(task, result, board, known)
         return {}
 
@@ -91,22 +91,6 @@ class TuneOutput:
             terminal.note("predicted, not measured")
         return shown
 
-    def _tables(self, result: TuningResult, note: str | None) -> None:
-        from tilewright.cli.tune_table import tuned
-
-        console, machine, results = terminal.stdout(), result.machine, self.results
-        console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
-        console.print(tuned(result, self.show_all))
-        if results:
-            console.print(
-                f"stored as run {result.run} in {results.path}" if results.is_there()
-                else f"not stored: {results.path} was removed during the run"
-            )  # fmt: skip
-        console.print(f"{result.seconds['total']:.1f} s in all")
-        if not result.measured:
-            console.print(note or "no GPU here")
-            console.print("predicted, not measured")
-
     def _ending(self, task: Task, result: TuningResult, board: Board, known: TuningAdvice | None) -> None:
         from tilewright.cli.tune_ending import last_line, next_steps, shrunk_space
 
@@ -117,6 +101,24 @@ class TuneOutput:
             terminal.stdout().print(line, soft_wrap=True, markup=False, highlight=False)  # code is not wrapped
         for line in [*next_steps(result, known, self.where, self.shrink), last_line(result)]:
             terminal.stdout().print(line, markup=False, highlight=False)
+
+
+def print_tables(result: TuningResult, note: str | None, results: TuneLedger | Literal[False], show_all: bool) -> None:
+    """Prints the tables of all workloads, where they are stored, and whether they are measured."""
+    from tilewright.cli.tune_table import tuned
+
+    console, machine = terminal.stdout(), result.machine
+    console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
+    console.print(tuned(result, show_all))
+    if results:
+        console.print(
+            f"stored as run {result.run} in {results.path}" if results.is_there()
+            else f"not stored: {results.path} was removed during the run"
+        )  # fmt: skip
+    console.print(f"{result.seconds['total']:.1f} s in all")
+    if not result.measured:
+        console.print(note or "no GPU here")
+        console.print("predicted, not measured")
 
 
 def _write_table(task: Task, result: TuningResult, board: Board, into: Path) -> tuple[str | None, list[str]]:
