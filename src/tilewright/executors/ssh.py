@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from tilewright.errors import MachineError, RequestError, TaskError
+from tilewright.errors import MachineError, RequestError
 from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
@@ -96,12 +96,8 @@ class Ssh(Executor):
                 return self._outcome(step, message)
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
-        if ended.status == "BUILD_FAILED":
-            raise TaskError(ended.reason)
-        if ended.status == "ERROR":
-            raise MachineError(f"{self.host}: {ended.reason}")
         if not ended.answer:
-            return Outcome(ended.status, reason=ended.reason, at=ended.at)
+            return Outcome[Answer](ended.status, reason=ended.reason, at=ended.at).raised(self.host)
         answer = decode(ended.answer)
         assert isinstance(answer, step.answer)
         return Outcome(ended.status, answer)
