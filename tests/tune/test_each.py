@@ -151,11 +151,14 @@ def test_several_architectures_are_predicted(ops: str, capsys: pytest.CaptureFix
 
 
 def test_what_does_not_fit_together_is_refused(ops: str) -> None:
+    connected = [Board(), Board(gpu=B200)]
     with pytest.raises(RequestError, match="different models .NVIDIA H200, NVIDIA B200.; fix: tilewright.tune_each"):
-        tune(ops, executor=[Board(), Board(gpu=B200)], store=False)
+        tune(ops, executor=connected, store=False)
+    assert [each.said for each in connected] == [["close"], ["close"]]
     with pytest.raises(RequestError, match="fix: leave out --arch"):
         tune_each(ops, archs=["sm_90", "sm_100"], executors=[Board()], store=False)
     with pytest.raises(RequestError, match="the GPU of NVIDIA B200 is sm_100, not sm_90"):
-        tune_each(ops, archs=["sm_90"], executors=[Board(), Board(gpu=B200)], store=False)
+        tune_each(ops, archs=["sm_90"], executors=[board := Board(), Board(gpu=B200)], store=False)
+    assert board.said == ["close"]
     with pytest.raises(MachineError, match="this machine has no GPU"):
         tune_each(ops, executors=[None, Board()], store=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -65,11 +65,9 @@ def tune(
     archs = (None,) if arch is None else shared.architectures(arch)
     executors, ledger = [shared.elsewhere(each) for each in on or [shared.HERE]], _ledger(store, no_store)
     with (
-        ledger as results, shared.resumable(results, fresh), ExitStack() as stack,
+        ledger as results, shared.resumable(results, fresh), tuning.closed_at_end(executors),
         shared.progress(as_json) as progress,
     ):  # fmt: skip
-        for executor in filter(None, executors):
-            stack.enter_context(executor)
         task = shared.loaded(where)
         kinds = tuning.gpu_kinds(task, archs, executors)
         for kind in kinds:

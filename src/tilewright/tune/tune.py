@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -86,11 +86,12 @@ def tune(
     )
     task = task_of(task)
     given = executor if isinstance(executor, Sequence) else (executor,)
-    kinds = gpu_kinds(task, (arch,), given or (None,))
-    if len(kinds) > 1:
-        models = ", ".join(kind.name for kind in kinds)
-        raise RequestError(f"the executors have GPUs of different models ({models}); fix: tilewright.tune_each")
-    (result,) = tune_kinds(task, kinds, options, store, progress)
+    with closed_at_end(given):
+        kinds = gpu_kinds(task, (arch,), given or (None,))
+        if len(kinds) > 1:
+            models = ", ".join(kind.name for kind in kinds)
+            raise RequestError(f"the executors have GPUs of different models ({models}); fix: tilewright.tune_each")
+        (result,) = tune_kinds(task, kinds, options, store, progress)
     if isinstance(result, MachineError):
         raise result
     return result
@@ -108,13 +109,24 @@ def tune_each(
     """Finds the best configurations for several kinds of GPU at once. Returns the result for each kind.
 
     archs: the architectures; those that are not this machine's get predicted times.
-    executors: where to measure; None: on this machine. Executors whose GPUs are of one model share its workloads.
+    executors: where to measure; None: on this machine. Executors whose GPUs are of one model share its workloads. All
+        are closed at the end.
     options: the other arguments of `tune`.
     The result for a kind of GPU is an error if all its GPUs failed, after others had begun.
     """
     task, limits = task_of(task), Limits(options.pop("seconds", None), options.pop("candidates", None))
-    kinds = gpu_kinds(task, tuple(archs) or (None,), tuple(executors) or (None,))
-    return tune_kinds(task, kinds, TuneOptions(limits=limits, **options), store, progress)
+    with closed_at_end(executors):
+        kinds = gpu_kinds(task, tuple(archs) or (None,), tuple(executors) or (None,))
+        return tune_kinds(task, kinds, TuneOptions(limits=limits, **options), store, progress)
+
+
+@contextmanager
+def closed_at_end(executors: Sequence[Executor | None]) -> Iterator[None]:
+    """Closes the executors after the block, also those that `gpu_kinds` has connected before it refuses another one."""
+    with ExitStack() as stack:
+        for executor in filter(None, executors):
+            stack.enter_context(executor)
+        yield
 
 
 def gpu_kinds(task: Task, archs: Sequence[str | None], executors: Sequence[Executor | None]) -> tuple[GpuKind, ...]:
@@ -149,10 +161,8 @@ def tune_kinds(
     store: TuneLedger | Literal[False] | None,
     progress: Progress,
 ) -> tuple[TuningResult | MachineError, ...]:
-    """Does the work of `tune` and `tune_each`. All executors are closed at the end."""
+    """Does the work of `tune` and `tune_each`, inside of `closed_at_end`."""
     with ExitStack() as stack:
-        for executor in (each for kind in kinds for each in kind.executors if each):
-            stack.enter_context(executor)
         runs = [_Run(task, kind, options, len(kinds), progress) for kind in kinds]
         ledger = stack.enter_context(_ledger(store))
         shares = [run.started(stack, ledger) for run in runs]
