@@ -33,6 +33,10 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count > 1)}"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
     return "\n".join(lines)
@@ -43,21 +47,12 @@ def rows_of(result: Mapping[str, Any]) -> str:
     parts = []
     for name, title in (*RUNS.items(), ("with failures", "a front end for each 16 cores, with failures")):
         by = {(row["gpus"], row["cores"]): row for row in result[name]}
-        cores = sorted({each for _, each in by})
-        rows = ([f"{gpus:,}", *(minutes(by[gpus, each]["seconds"]) for each in cores)] for gpus, _ in _firsts(by))
-        parts.append(
-            f"{title[0].upper()}{title[1:]}:\n\n{table(['GPUs', *(f'{each:,} cores' for each in cores)], rows)}"
-        )
+        every, cores = (sorted(set(each)) for each in zip(*by, strict=True))
+        rows = ([f"{gpus:,}", *(minutes(by[gpus, each]["seconds"]) for each in cores)] for gpus in every)
+        header = ["GPUs", *(counted(each, "core") for each in cores)]
+        parts.append(f"{title[0].upper()}{title[1:]}:\n\n{table(header, rows)}")
     parts.append(table(["GPUs, cores", *STAGES, "cores compile"], _shares(result["many clients"])))
     return "\n\n".join(parts)
-
-
-def _firsts(by: Mapping[tuple[int, int], Row]) -> Iterator[tuple[int, int]]:
-    seen: set[int] = set()
-    for gpus, cores in by:
-        if gpus not in seen:
-            seen.add(gpus)
-            yield gpus, cores
 
 
 def _shares(rows: Sequence[Row]) -> Iterator[list[str]]:
@@ -72,11 +67,11 @@ def _shares(rows: Sequence[Row]) -> Iterator[list[str]]:
 def knees(result: Mapping[str, Any]) -> str:
     """Returns a table: for each number of GPUs, the number of cores from which more cores help less than 5 %; and the
     reverse."""
-    rows, names = [], {"gpus": "GPUs", "cores": "cores"}
+    rows, names = [], {"gpus": "GPU", "cores": "core"}
     for one, other in (("gpus", "cores"), ("cores", "gpus")):
         for value in sorted({row[one] for row in result["many clients"]}):
-            enough = (f"{knee(result[name], one, value, other):,} {names[other]}" for name in RUNS)
-            rows.append([f"{value:,} {names[one]}", *enough])
+            enough = (counted(knee(result[name], one, value, other), names[other]) for name in RUNS)
+            rows.append([counted(value, names[one]), *enough])
     return table(["with", *(f"enough with {title}" for title in RUNS.values())], rows)
 
 
@@ -114,7 +109,7 @@ def _times(result: Mapping[str, Any]) -> list[Markup]:
             kind = "line one" if run == "one client" else "line"
             parts.append(tag("polyline", class_=kind, points=points, stroke=colour))
         at = y(next(row["seconds"] for row in rows[::-1] if row["gpus"] == gpus))
-        parts.append(tag("text", f"{gpus:,} GPU{'s' * (gpus > 1)}", x=CHART + 8, y=at + 4, style=f"fill: {colour}"))
+        parts.append(tag("text", counted(gpus, "GPU"), x=CHART + 8, y=at + 4, style=f"fill: {colour}"))
     dashed = tag("text", "dashed: all configurations pass one front end", x=LEFT, y=HEIGHT - 4)
     return [*parts, dashed]
 
