@@ -30,6 +30,12 @@ BENCH = Path(__file__).parent
 EXAMPLES = BENCH.parent / "examples"
 
 
+def lines_of(file: Path) -> list[str]:
+    """Returns the lines of a text file, such as a list of what is set aside, without comments and empty lines."""
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def file_of(kernel: str) -> Path:
     """The file of a recorded kernel: ``aside/transpose`` is below bench/, others, as ``matmul``, below examples/."""
     return (BENCH if kernel.startswith("aside/") else EXAMPLES) / f"{kernel}.py"

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import file_of
+from common import file_of, lines_of
 
 from tilewright.compile.screen import work_of
 from tilewright.hardware import prediction
@@ -112,8 +112,7 @@ class Case:
 
 
 def set_aside() -> set[str]:
-    lines = [line for path in SET_ASIDE for line in path.read_text().splitlines()]
-    return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+    return {line for path in SET_ASIDE for line in lines_of(path)}
 
 
 def cases_of(path: Path) -> Iterator[Case]:

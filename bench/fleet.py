@@ -63,6 +63,7 @@ class Outcome:
     gpus, cores: the seconds of all GPUs and of all cores, by what they did.
     compile_seconds: the time at which the last compiler ended.
     finished: how often each workload was finished.
+    failed: how many GPUs, worker processes and cores failed.
     """
 
     seconds: float

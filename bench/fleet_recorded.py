@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from common import lines_of
 from strategies import HERE, Recorded, recorded
 
 from tilewright.compile.accumulators import LEAST_STACK, SMALLEST
@@ -193,8 +194,7 @@ class Run:
 
 
 def set_aside() -> frozenset[str]:
-    lines = (HERE / "fleet_set_aside.txt").read_text().splitlines()
-    return frozenset(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    return frozenset(lines_of(HERE / "fleet_set_aside.txt"))
 
 
 def runs(aside: bool) -> Iterator[Run]:

@@ -14,7 +14,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from common import made_here, write
+from common import lines_of, made_here, write
 
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.architectures import board
@@ -27,8 +27,7 @@ H200 = board("H200")
 
 
 def set_aside() -> list[str]:
-    lines = (FOLDER / "set_aside.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+    return lines_of(FOLDER / "set_aside.txt")
 
 
 def row_of(name: str) -> dict[str, Any]:

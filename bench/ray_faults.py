@@ -34,7 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import BENCH, made_here, write
+from common import BENCH, lines_of, made_here, write
 from tests.ray.kit import RayCluster
 from tests.ray.tuning import SimulatedRay
 from tests.remote.kit import children, processes, wait_for
@@ -48,11 +48,6 @@ from tilewright.worker.messages import FieldRaced, PrepareInputs, Program, RaceF
 SEEN = ("in a step", "between steps", "twice in a step")
 PREPARED, WORKLOADS = "PrepareInputs", ("even", "odd")
 WAIT = 180.0
-
-
-def set_aside() -> tuple[str, ...]:
-    lines = (BENCH / "ray_faults_set_aside.txt").read_text().splitlines()
-    return tuple(line for line in lines if not line.startswith("#"))
 
 
 def race(number: int) -> RaceField:
@@ -175,7 +170,7 @@ def main() -> None:
     parser.add_argument("--set-aside", action="store_true")
     parser.add_argument("--out")
     given = parser.parse_args()
-    kinds = set_aside() if given.set_aside else SEEN
+    kinds = lines_of(BENCH / "ray_faults_set_aside.txt") if given.set_aside else SEEN
     drawn = sorted(random.Random(given.seed).sample(range(given.steps), given.faults))
     faults = {number: kinds[place % len(kinds)] for place, number in enumerate(drawn)}
     cluster = RayCluster(0)
