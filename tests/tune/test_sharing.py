@@ -93,6 +93,12 @@ def test_a_gpu_that_fails_is_left_out_and_its_share_taken_over(
     assert notes[0].startswith("GPU 0 is left out, and another one takes workload ") and reason in notes[0]
 
 
+def test_another_gpu_takes_the_only_workload(task: Task) -> None:  # noqa: F811
+    good = Board()
+    assert winners(tuned(task, Board(fails="dies"), good, workloads="even")).keys() == {"even"}
+    assert good.prepared == ["even"]
+
+
 def test_if_all_gpus_fail_the_last_one_says_why(task: Task) -> None:  # noqa: F811
     with pytest.raises(MachineError, match="device lost"):
         tuned(task, Board(fails="dies"), Board(fails="dies"))

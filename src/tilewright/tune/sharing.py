@@ -31,7 +31,7 @@ UNSTEADY = 0.5
 
 @dataclass(frozen=True)
 class Share:
-    """The workloads of one run, and the judges that take them. ``begin`` and ``note``: of the run."""
+    """The workloads of one run, and the judges that take them. ``begin`` and ``note``: of the run (`TuningRun`)."""
 
     workloads: Sequence[Workload]
     judges: Sequence[Judge]
@@ -43,11 +43,12 @@ class Share:
 def share(run: Share) -> Iterator[WorkloadResult]:
     """Returns the results of the workloads as they come. All calls of ``begin`` and ``note`` are in this thread.
 
-    One judge works in this thread. Several judges work in threads of their own.
+    A single judge works in this thread. Several judges work in threads of their own, also on one workload: another one
+    takes it if the first fails.
 
     Raises what ``work`` raises, and the last judge's MachineError if all judges failed.
     """
-    if len(run.judges) == 1 or len(run.workloads) < 2:
+    if len(run.judges) == 1:
         return map(partial(run.work, run.judges[0], run.begin), run.workloads)
     return (_raised(result) for _, result in share_each([run]))
 
