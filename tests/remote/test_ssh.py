@@ -355,14 +355,14 @@ def test_tracked_files_travel_as_a_git_bundle_and_others_as_a_tar(loop: Loopback
     bundle = files.bundle_of(repository / "ops" / "a.py")
     there, size = brought(bundle, loop)
     assert there == {"ops/a.py": "changed", "ops/new.py": "new", "b.py": "b", ".gitignore": "*.log", "large": large}
-    assert bundle.relative(repository / "ops" / "a.py") == "ops/a.py"
+    assert files.relative(bundle.root, repository / "ops" / "a.py") == "ops/a.py"
     (repository / "b.py").write_text("b again")
     again, less = brought(files.bundle_of(repository / "ops" / "a.py"), loop)
     assert again["b.py"] == "b again" and again["large"] == large and less < size / 10, "only the change travels"
     (repository / "b.py").write_text("b")
     assert [git(repository, *words) for words in asked] == state
     with pytest.raises(RequestError, match="is outside .*fix: put it into that folder"):
-        bundle.relative(tmp_path / "elsewhere.py")
+        files.relative(bundle.root, tmp_path / "elsewhere.py")
 
 
 def test_too_many_files_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

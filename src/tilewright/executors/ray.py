@@ -32,7 +32,7 @@ from tilewright.worker.messages import Advanced, PrepareInputs, Step
 from tilewright.worker.outcome import Outcome
 
 TRIES = 4
-"""A step whose worker is lost so often is not run again, because it may be the step that ends the worker's machine."""
+"""How often a step is run in all if its worker is lost each time: it may be the step that ends the worker's machine."""
 FREE_SECONDS = 120.0
 """How long to wait for a free GPU of the cluster."""
 LOOK_SECONDS = 0.5
@@ -245,16 +245,9 @@ class Ray(Executor):
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         self.place(task)
         assert self.cluster is not None
-        root, where = self.cluster.root, self._where(task)
-        texts = {brought.relative(root, Path(name)): Path(copy).read_text() for name, copy in (files or {}).items()}
-        self._opened, self._prepared = (where, texts), None
-        self._opening = self._actor.open.remote(where, texts)
-
-    def _where(self, task: str) -> str:
-        """Returns the name of a task over there."""
-        assert self.cluster is not None
-        file, wanted = file_named(task)
-        return brought.relative(self.cluster.root, Path(file)) + (f":{wanted}" if wanted else "")
+        root = self.cluster.root
+        self._opened, self._prepared = (brought.task_there(root, task), brought.texts_there(root, files)), None
+        self._opening = self._actor.open.remote(*self._opened)
 
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
@@ -327,7 +320,9 @@ class Ray(Executor):
         assert cluster is not None
         here = Path.cwd().resolve()
         folder = str(here.relative_to(cluster.root)) if here.is_relative_to(cluster.root) else "."
-        there = [os.path.relpath(self._where(task), folder) if word == task else word for word in words]
+        there = [
+            os.path.relpath(brought.task_there(cluster.root, word), folder) if word == task else word for word in words
+        ]
         columns = shutil.get_terminal_size((120, 24)).columns
         try:
             cluster.ray.get(self._actor.start.remote(there, folder, columns))

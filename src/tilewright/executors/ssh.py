@@ -15,6 +15,7 @@ from tilewright.remote import messages as said
 from tilewright.remote.client import LINGER_SECONDS, Remote
 from tilewright.remote.command import run_command
 from tilewright.remote.connection import refused_host
+from tilewright.remote.files import task_there, texts_there
 from tilewright.remote.ordering import ordered_command
 from tilewright.task.loading import file_named
 from tilewright.worker.messages import Advanced, Step, decode, encode
@@ -69,10 +70,9 @@ class Ssh(Executor):
         self.prepare(task)
         remote = self.remote
         assert remote is not None
-        file, wanted = file_named(task)
-        where = remote.bundle.relative(Path(file)) + (f":{wanted}" if wanted else "")
-        copies = {remote.bundle.relative(Path(name)): Path(copy).read_text() for name, copy in (files or {}).items()}
-        remote.send(said.OpenRequest(remote.number(), where, tuple(copies.items())))
+        root = remote.bundle.root
+        texts = tuple(texts_there(root, files).items())
+        remote.send(said.OpenRequest(remote.number(), task_there(root, task), texts))
 
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore

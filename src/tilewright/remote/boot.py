@@ -4,6 +4,7 @@ It uses Python's standard library alone, because Tilewright is not there yet. It
 line of JSON that bytes may follow, and is answered with a line of JSON:
 
     facts    what is there: Python, the cache folder, free space, what an earlier run brought
+    has      whether something is in the cache folder
     put      unpacks a tar into the cache folder
     files    puts a task's files together, from a git bundle and a tar
     env      makes the virtual environment
@@ -33,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 Reply = dict[str, Any]
 
@@ -111,12 +112,12 @@ def made(place: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def unpack(tar: BytesIO, folder: Path) -> None:
+def unpack(tar: IO[bytes], folder: Path) -> None:
     with tarfile.open(fileobj=tar, mode="r:gz") as file:
         if hasattr(tarfile, "tar_filter"):
             file.extractall(folder, filter="tar")
         else:
-            file.extractall(folder)  # noqa: S202  (our own)
+            file.extractall(folder)  # noqa: S202  (the user's own machine)
 
 
 def put(folder: str, kind: str, key: str, size: int) -> Reply:
@@ -229,8 +230,8 @@ def attach(
     where = cache(folder)
     sockets = Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"
     sockets.mkdir(mode=0o700, exist_ok=True)
-    facts = sockets.lstat()
-    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
+    status = sockets.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
         return {"error": f"{sockets} belongs to somebody else"}
     path, log = sockets / run, where / "runs" / f"{run}.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -17,13 +17,14 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import tilewright
 from tilewright.errors import RequestError, first_line
+from tilewright.task.loading import file_named
 
 MOST_BYTES = 256 << 20
 SKIPPED = ("__pycache__", "node_modules", ".tilewright")
@@ -81,10 +82,6 @@ class Bundle:
         work = Path.cwd().resolve()
         return str(work.relative_to(self.root)) if work.is_relative_to(self.root) else "."
 
-    def relative(self, path: Path) -> str:
-        """As the function `relative`."""
-        return relative(self.root, path)
-
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -137,6 +134,18 @@ def relative(root: Path, path: Path) -> str:
         raise RequestError(
             f"{path} is outside {root}, which is brought to the other machine; fix: put it into that folder"
         ) from None
+
+
+def task_there(root: Path, task: str) -> str:
+    """Returns the name over there of a task, ``FILE`` or ``FILE:TASK``. Raises RequestError as `relative`."""
+    file, wanted = file_named(task)
+    return relative(root, Path(file)) + (f":{wanted}" if wanted else "")
+
+
+def texts_there(root: Path, copies: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns the texts of copies by the names over there of the files that they replace. ``copies``: maps each file
+    to its copy (`executors.base.Executor.open`)."""
+    return {relative(root, Path(name)): Path(copy).read_text() for name, copy in (copies or {}).items()}
 
 
 def nothing() -> Bundle:

@@ -57,11 +57,13 @@ class WorkOrder:
 class Attach(Message):
     """Begins a connection.
 
-    client: a random name of the client process, and where it runs.
+    client: a random name of the client process.
+    whose: the user, the machine and the process of the client, for people.
     have: how many lines of the journal this client has.
     seed: the seed for a new run.
     command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
     worker: the command of the worker process; () for the usual one.
+    columns: the width of the user's terminal.
     order: for a command.
     """
 

@@ -42,7 +42,7 @@ def ordered_command(
         named = [path for path in paths if path.is_file()]
         bundle = files.bundle_for_command(file.resolve().parent if file else Path.cwd(), named)
         checkout = _checkout(bundle) if bundle.repository is not None else None
-    there = {str(path): os.path.relpath(bundle.relative(path), bundle.folder) for path in paths}
+    there = {str(path): os.path.relpath(files.relative(bundle.root, path), bundle.folder) for path in paths}
     if task and file:
         there[task] = there[str(file)] + (f":{wanted}" if wanted else "")
     tar = files.tar_of(store.parent, [store]) if store is not None else b""

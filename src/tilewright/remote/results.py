@@ -2,7 +2,8 @@
 
 Runs go into the ledger here, and files of Tilewright's folder into that folder. Commits and refs go into the user's
 repository; the checkout does not change. A file of the user is written only if it still is as it was when it was
-brought over; otherwise the new one is put beside the ledger. Names of folders over there become those here.
+brought over; otherwise the new one is put into ``brought`` beside the ledger. Names of folders over there become those
+here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import secrets
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from tilewright.ledger.codec import from_json
 from tilewright.ledger.file import make_private
 from tilewright.ledger.merging import merged
 from tilewright.ledger.runs import LedgerFile
+from tilewright.remote.boot import unpack
 from tilewright.remote.messages import WorkOrder
 from tilewright.remote.work import BUNDLE, LEDGER, LEFT, NO_RESULTS, OURS, CommandResults, digest_of
 from tilewright.tools.git import TREE, Git, GitError, private_name
@@ -53,7 +54,8 @@ def bring(packed: Path, places: FolderNames, note: Callable[[str], None]) -> Non
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
         folder = Path(scratch)
         try:
-            _unpack(packed, folder)
+            with packed.open("rb") as tar:
+                unpack(tar, folder)
             left = from_json(CommandResults, json.loads((folder / LEFT).read_text()), defaults=True)
             _Bringing(folder, left, places, note).all()
         except OSError as error:
@@ -61,14 +63,6 @@ def bring(packed: Path, places: FolderNames, note: Callable[[str], None]) -> Non
                 f"cannot write what the command left: {error.filename}: {error.strerror}; fix: make room, or make it "
                 "writable, and run the same command again: it is kept over there"
             ) from error
-
-
-def _unpack(packed: Path, folder: Path) -> None:
-    with tarfile.open(packed, "r:gz") as tar:
-        if hasattr(tarfile, "tar_filter"):
-            tar.extractall(folder, filter="tar")
-        else:
-            tar.extractall(folder)  # noqa: S202  (the user's own machine)
 
 
 class _Bringing:

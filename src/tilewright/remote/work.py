@@ -71,7 +71,7 @@ class WorkFolder:
     def prepare(self) -> None:
         """Makes the copy, unless an earlier command of this run has made it."""
         self.home.mkdir(parents=True, exist_ok=True)
-        os.utime(self.folder)
+        os.utime(self.folder)  # in use: `boot.facts` removes old ones
         if self.tree.is_dir():
             return
         new = self.folder / "new"
