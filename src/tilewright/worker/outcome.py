@@ -29,7 +29,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 @dataclass(frozen=True)
 class Outcome(Generic[Answer]):
-    """How a step ended. ``answer`` is None unless ``status`` is ``PASSED``; then ``reason`` says why in one line."""
+    """How a step ended. ``answer`` is None unless ``status`` is ``PASSED``. If it is None, ``reason`` says why in one
+    line."""
 
     status: Status
     answer: Answer | None = None

@@ -39,7 +39,7 @@ class Heats:
     """Implements `base.Ranking` with measured times.
 
     failure: verifies a variant. Returns None if it is correct, else the attempt with the reason.
-    race: races correct variants with the incumbent. Returns those that finished, and the attempt of each variant.
+    race_with_incumbent: races correct variants. Returns those that finished, and the attempt of each variant.
     """
 
     failure: Callable[[Variant], Attempt | None]
