@@ -170,11 +170,11 @@ def run_elsewhere(
     if refused:
         raise RequestError(f"--on {on}: {refused}")
     with executor:
-        code = executor.command(_here(context.obj), where, [path for path in paths if path is not None], files, store)
+        code = executor.command(_without_on(context.obj), where, list(filter(None, paths)), files, store)
     raise typer.Exit(code)
 
 
-def _here(words: Sequence[str]) -> list[str]:
+def _without_on(words: Sequence[str]) -> list[str]:
     """Returns the words of a command without ``--on``. A program's own words, after ``--``, stay."""
     ours = list(takewhile(lambda word: word != "--", words))
     kept = [word for word, before in zip(ours, ("", *ours), strict=False) if "--on" not in (word, before)]
@@ -247,29 +247,28 @@ def print_rows(rows: Iterable[dict[str, Json]]) -> None:
 
 def _one_line(row: dict[str, Json]) -> str:
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        return _dumped(row)
     except ValueError:  # a damaged entry has a number that JSON has not
         from tilewright.ledger.codec import to_json
 
-        return _one_line({name: to_json(value) for name, value in row.items()})
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(row, allow_nan=False)
-    return text
+        return _dumped({name: to_json(value) for name, value in row.items()})
 
 
 def print_json(value: Encodable) -> None:
-    """Prints JSON. A character that stdout's encoding lacks is escaped."""
+    """Prints JSON."""
     from tilewright.ledger.codec import to_json
 
-    plain = to_json(value)
-    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    print(_dumped(to_json(value), indent=2))
+
+
+def _dumped(value: Json, indent: int | None = None) -> str:
+    """Returns JSON in which a character that stdout's encoding lacks is escaped. Raises ValueError for an infinity."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(plain, indent=2, allow_nan=False)
-    print(text)
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    return text
 
 
 @contextmanager
