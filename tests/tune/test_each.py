@@ -16,7 +16,7 @@ from tests.tune.test_tune import OPS as FOUR
 from tilewright.cli.main import main
 from tilewright.errors import MachineError, RequestError
 from tilewright.hardware.gpu import Gpu
-from tilewright.hardware.machine import OtherMachine
+from tilewright.hardware.machine import OtherMachine, target_at
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.machine_code import cubin
 from tilewright.plugins import plugins
@@ -27,6 +27,7 @@ from tilewright.runtime.dispatch.parts import parts_of
 from tilewright.runtime.store.config_file import load
 from tilewright.task.loading import load_task
 from tilewright.testing.simulated import SimulatedClock
+from tilewright.tune.run import GpuKind
 from tilewright.tune.tune import tune, tune_each
 from tilewright.worker.messages import FieldRaced, PrepareInputs, RaceField
 
@@ -109,6 +110,16 @@ def test_each_kind_has_its_own_code_race_and_run(ops: str, tmp_path: Path) -> No
     assert all(each.said[-1] == "close" for each in (one, two, other))
 
 
+def test_each_place_of_a_kind_may_bring_further_gpus() -> None:
+    class Cluster(Board):
+        def others(self, most: int) -> list[Board]:
+            return [Board() for _ in range(min(most, 2))]
+
+    place = Board().place("")
+    kind = GpuKind(target_at(None, place), place, (Board(), Cluster(), Cluster()))
+    assert [len(list(kind.others(workloads))) for workloads in (1, 3, 4, 6, 9)] == [0, 0, 1, 3, 4]
+
+
 def test_one_command_makes_one_config_file_for_all(
     ops: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,5 +171,7 @@ def test_what_does_not_fit_together_is_refused(ops: str) -> None:
     with pytest.raises(RequestError, match="the GPU of NVIDIA B200 is sm_100, not sm_90"):
         tune_each(ops, archs=["sm_90"], executors=[board := Board(), Board(gpu=B200)], store=False)
     assert board.said == ["close"]
+    with pytest.raises(RequestError, match="this machine is named twice"):
+        tune_each(ops, executors=[None, None], store=False)
     with pytest.raises(MachineError, match="this machine has no GPU"):
         tune_each(ops, executors=[None, Board()], store=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -62,10 +62,13 @@ class GpuKind:
         given = tuple(executor.on if executor else "local" for executor in self.executors)
         return () if given == ("local",) else tuple(filter(None, given))
 
-    def others(self, most: int) -> Sequence[Executor]:
-        """Returns at most ``most`` further executors for the same kind of GPU."""
-        only = self.executors[0] if len(self.executors) == 1 else None
-        return only.others(most) if only and most > 0 else ()
+    def others(self, workloads: int) -> Iterator[Executor]:
+        """Yields further executors for the same kind of GPU, so that each of so many workloads may have one."""
+        left = workloads - len(self.executors)
+        for executor in filter(None, self.executors):
+            for other in executor.others(left) if left > 0 else ():
+                left -= 1
+                yield other
 
 
 @dataclass(frozen=True)

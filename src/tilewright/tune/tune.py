@@ -140,6 +140,8 @@ def gpu_kinds(task: Task, archs: Sequence[str | None], executors: Sequence[Execu
         raise RequestError(
             "--on tunes for the GPUs that are there, and not for several architectures; fix: leave out --arch"
         )
+    if list(executors).count(None) > 1:  # two worker processes on one GPU would disturb each other's races
+        raise RequestError("this machine is named twice, but all its free GPUs take part at once; fix: name it once")
     (arch,) = archs
     found: dict[str, GpuKind] = {}
     for each in executors:
@@ -207,7 +209,7 @@ class _Run:
         from tilewright.tune.judge import judges_of  # late import, as the next: the first compilers run meanwhile
         from tilewright.tune.sharing import Share
 
-        executors = [*self.kind.executors, *map(stack.enter_context, self.kind.others(len(run.open) - 1))]
+        executors = [*self.kind.executors, *map(stack.enter_context, self.kind.others(len(run.open)))]
         self.judges = stack.enter_context(judges_of(request, executors, self.limit, self.progress, self._note))
         _before_all(request, run.open, self.schedule)
         return Share(run.open, self.judges, partial(_tuned, request, self.schedule), run.begin, self._note)
