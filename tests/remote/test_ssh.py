@@ -337,7 +337,9 @@ def brought(bundle: files.Bundle, loop: Loopback) -> tuple[dict[str, str], int]:
     return {str(each.relative_to(there)): each.read_text() for each in there.rglob("*") if each.is_file()}, len(packed)
 
 
-def test_tracked_files_travel_as_a_git_bundle_and_others_as_a_tar(loop: Loopback, tmp_path: Path) -> None:
+def test_tracked_files_travel_as_a_git_bundle_and_others_as_a_tar(
+    loop: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The working tree as it is, without what git ignores. The user's repository stays as it was."""
     repository = tmp_path / "repository"
     (repository / "ops").mkdir(parents=True)
@@ -353,6 +355,9 @@ def test_tracked_files_travel_as_a_git_bundle_and_others_as_a_tar(loop: Loopback
     asked = ["status", "-s"], ["count-objects"], ["for-each-ref"]
     state = [git(repository, *words) for words in asked]
     bundle = files.bundle_of(repository / "ops" / "a.py")
+    with monkeypatch.context() as hook:
+        hook.setenv("GIT_DIR", str(tmp_path / "of the repository whose hook started this"))
+        assert files.bundle_of(repository / "ops" / "a.py").key == bundle.key
     there, size = brought(bundle, loop)
     assert there == {"ops/a.py": "changed", "ops/new.py": "new", "b.py": "b", ".gitignore": "*.log", "large": large}
     assert files.relative(bundle.root, repository / "ops" / "a.py") == "ops/a.py"

@@ -13,7 +13,6 @@ import hashlib
 import io
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -23,8 +22,9 @@ from functools import cache
 from pathlib import Path
 
 import tilewright
-from tilewright.errors import RequestError, first_line
+from tilewright.errors import RequestError
 from tilewright.task.loading import file_named
+from tilewright.tools.git import Git
 
 MOST_BYTES = 256 << 20
 SKIPPED = ("__pycache__", "node_modules", ".tilewright")
@@ -65,15 +65,15 @@ class Bundle:
         """
         if self.repository is None:
             return b""
-        git = ["git", "--git-dir", str(self.repository)]
-        known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
+        git = Git(self.repository, {"GIT_DIR": str(self.repository), **_AUTHOR})
+        known = have and git.line_or_none("cat-file", "-e", have) is not None
         parent, less = (["-p", have], [f"^{have}"]) if known else ([], [])
         for tree in filter(None, (self.head, self.tree)):
-            commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", tree], _AUTHOR).strip()
+            commit = git.line("commit-tree", *parent, "-m", "files for another machine", tree)
             parent = ["-p", commit]
         with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
-            _git([*git, "update-ref", "refs/heads/tilewright", commit])
-            _git([*git, "bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less])
+            git("update-ref", "refs/heads/tilewright", commit)
+            git("bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less)
             return Path(scratch, "bundle").read_bytes()
 
     @property
@@ -122,8 +122,7 @@ def _untracked(root: Path, named: Sequence[Path], beside: Callable[[], Iterable[
 
 
 def _listed(root: Path, *options: str) -> set[Path]:
-    names = _git(["git", "-C", str(root), "ls-files", "-z", *options]).split("\0")
-    return {root / name for name in names if name}
+    return {root / name for name in Git(root)("ls-files", "-z", *options).split("\0") if name}
 
 
 def relative(root: Path, path: Path) -> str:
@@ -168,7 +167,7 @@ def bundle_for_command(folder: Path, named: Iterable[Path]) -> Bundle:
     bundle = _bundle(folder.resolve(), [path.resolve() for path in named], lambda: ())
     if bundle.repository is None:
         return bundle
-    return replace(bundle, head=_git(["git", "-C", str(bundle.root), "rev-parse", "HEAD^{tree}"]).strip())
+    return replace(bundle, head=Git(bundle.root).line("rev-parse", "HEAD^{tree}"))
 
 
 def _bundle(folder: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> Bundle:
@@ -184,15 +183,10 @@ def _bundle(folder: Path, named: Sequence[Path], beside: Callable[[], Iterable[P
 def _repository_root(folder: Path) -> Path | None:
     if shutil.which("git") is None:
         return None
-    command = ["git", "-C", str(folder), "rev-parse", "--show-toplevel"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    has_commit = (
-        found.returncode == 0
-        and not subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "-q", "--verify", "HEAD"], capture_output=True, check=False
-        ).returncode
-    )
-    return Path(found.stdout.rstrip("\n")).resolve() if has_commit else None
+    git = Git(folder)
+    root = git.line_or_none("rev-parse", "--show-toplevel")
+    has_commit = git.line_or_none("rev-parse", "--quiet", "--verify", "HEAD") is not None
+    return Path(root).resolve() if root is not None and has_commit else None
 
 
 def _key_of(root: Path) -> str:
@@ -201,25 +195,17 @@ def _key_of(root: Path) -> str:
 
 def _tree(root: Path, repository: Path) -> str:
     """Returns the name of the tree of the tracked files as they are now. It is made in a repository of its own."""
-    at = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-path"]
-    objects, index = (_git([*at, name]).rstrip("\n") for name in ("objects", "index"))
-    _git(["git", "init", "-q", "--bare", str(repository)])
+    at = "rev-parse", "--path-format=absolute", "--git-path"
+    objects, index = (Git(root).line(*at, name) for name in ("objects", "index"))
+    Git(root)("init", "-q", "--bare", str(repository))
     (repository / "objects" / "info" / "alternates").write_text(f"{objects}\n")
-    git = ["git", "--git-dir", str(repository), "--work-tree", str(root)]
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
         if Path(index).is_file():
             shutil.copy2(index, f"{scratch}/index")
-        env = {"GIT_INDEX_FILE": f"{scratch}/index"}
-        _git([*git, "add", "--update", "--", str(root)], env)
-        return _git([*git, "write-tree"], env).strip()
-
-
-def _git(command: list[str], env: dict[str, str] | None = None) -> str:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=own | (env or {}))
-    if done.returncode:
-        raise RequestError(f"git cannot pack the files of the task: {first_line(done.stderr, 'no message')}")
-    return done.stdout
+        places = {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": f"{scratch}/index"}
+        git = Git(root, places)
+        git("add", "--update", "--", str(root))
+        return git.line("write-tree")
 
 
 def _every(folder: Path) -> Iterator[Path]:

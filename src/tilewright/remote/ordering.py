@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from tilewright.ledger.file import home
 from tilewright.remote import files
 from tilewright.remote.messages import Checkout, WorkOrder
 from tilewright.task.loading import file_named
+from tilewright.tools.git import Git
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,9 @@ def _word_there(word: str, there: dict[str, str]) -> str:
 
 
 def _checkout(bundle: files.Bundle) -> Checkout:
-    git = ["git", "-C", str(bundle.root)]
-
-    def asked(*words: str) -> bytes:
-        return subprocess.run([*git, *words], capture_output=True, check=False).stdout
-
-    def line(*words: str) -> str:
-        return asked(*words).decode(errors="replace").strip()
-
-    branch = line("symbolic-ref", "--quiet", "--short", "HEAD")
-    taken = line("for-each-ref", "--format=%(refname:short)", "refs/heads/*-perf-*").split()
-    commit = base64.b64encode(asked("cat-file", "commit", "HEAD")).decode()
-    author = line("config", "user.name"), line("config", "user.email")
+    git = Git(bundle.root)
+    branch = git.line_or_none("symbolic-ref", "--quiet", "--short", "HEAD") or ""
+    taken = git("for-each-ref", "--format=%(refname:short)", "refs/heads/*-perf-*").split()
+    commit = base64.b64encode(git("cat-file", "commit", "HEAD").encode(errors="surrogateescape")).decode()
+    author = git.line_or_none("config", "user.name") or "", git.line_or_none("config", "user.email") or ""
     return Checkout(commit, branch, bundle.root_key, tuple(name for name in taken if name != branch), author)

@@ -1,4 +1,4 @@
-"""Runs git commands. No other module starts git.
+"""Runs git commands. No other module starts git, except `remote.boot`, which runs where Tilewright is not yet.
 
 Git runs in English, without hooks, signatures, prompts, background maintenance and file monitors. Environment variables
 that name a repository (GIT_DIR, GIT_INDEX_FILE and others) are removed. The user's name and other settings are used.
