@@ -23,6 +23,7 @@ FIXED = re.compile("group|head|expert|off|indptr|weight|scale|param", re.IGNOREC
 """The name of an array whose size is the model's."""
 FLATTENS = {"view", "reshape"}
 DEPTH = 4
+"""The most steps that are followed from an expression to what it counts."""
 
 
 def is_rounded(node: ast.AST) -> bool:
@@ -55,10 +56,11 @@ def length_in(file: SourceFile, node: ast.expr, depth: int = DEPTH) -> str:
 
 def _of_name(file: SourceFile, name: ast.Name, depth: int) -> str:
     """Returns the length that a name has: by its values, or else by the name itself."""
-    found = [_bound_to(file, name.id, binding, depth) for binding in file.bindings(name.id, name)]
+    bindings = file.bindings(name.id, name)
+    found = [_bound_to(file, name.id, binding, depth) for binding in bindings]
     if found and all(found):
         return found[0]
-    unknown = all(binding.kind in ("parameter", "part") for binding in file.bindings(name.id, name))
+    unknown = all(binding.kind in ("parameter", "part") for binding in bindings)
     return name.id if unknown and NAMED_LENGTH.search(name.id) else ""
 
 
@@ -106,7 +108,6 @@ def _is_flattened(file: SourceFile, array: ast.expr) -> bool:
 
 def _is_last(file: SourceFile, node: ast.expr) -> bool:
     """Returns whether an expression is the last extent of an array, so that ``x.numel() // node`` is its rows."""
-    values = (
-        [node, *(binding.value for binding in file.bindings(node.id, node))] if isinstance(node, ast.Name) else [node]
-    )
+    bindings = file.bindings(node.id, node) if isinstance(node, ast.Name) else ()
+    values = (node, *(binding.value for binding in bindings))
     return any(value is not None and ast.unparse(value).endswith(("shape[-1]", "size(-1)")) for value in values)

@@ -60,6 +60,7 @@ class Agent:
         """Outcomes that were finished for earlier clients, by their step and the inputs before it. Each is used once,
         so a client that measures twice gets two measurements."""
         self.first: said.Attach | None = None
+        """What the last client attached with, and the seed of the first one."""
         self.client = ""
         self._changed = threading.Condition()
         self._connection: socket.socket | None = None
