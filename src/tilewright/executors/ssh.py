@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty
 from typing import ClassVar
 
 from tilewright.errors import MachineError, RequestError, TaskError
@@ -16,8 +17,9 @@ from tilewright.remote import messages as said
 from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
 from tilewright.remote.connection import refused_host
 from tilewright.task.loading import file_named
-from tilewright.worker.messages import Advanced, Step, decode, encode
+from tilewright.worker.messages import Advanced, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
+from tilewright.worker.session import SILENCE_SECONDS
 
 
 class Ssh(Executor):
@@ -29,6 +31,8 @@ class Ssh(Executor):
     """
 
     name = "ssh"
+    frozen: float | None = None
+    """How many seconds after a step's ``silence`` the resident process counts as hung; None: never."""
     choice: ClassVar[str] = "ssh:HOST"
 
     def __init__(
@@ -44,12 +48,19 @@ class Ssh(Executor):
             raise RequestError(why)
         return cls(where)
 
+    def run_of(self, bundle: files.Bundle, command: Sequence[str] = ()) -> Remote:
+        """Returns a new run with these files. ``command``: as in `Remote`."""
+        worker = () if command else self.worker
+        return Remote(
+            self.host, bundle, command=command, worker=worker, mfa=self.mfa, linger=self.linger, say=self.say
+        )  # fmt: skip
+
     def prepare(self, task: str) -> None:
         """Connects for a task, unless it is connected already."""
         if self.remote is None:
             file, _ = file_named(task)
             bundle = files.bundle_of(Path(file))
-            self.remote = Remote(self.host, bundle, worker=self.worker, mfa=self.mfa, linger=self.linger, say=self.say)
+            self.remote = self.run_of(bundle)
             self.remote.start()
             if self.remote.resumed:
                 self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
@@ -80,9 +91,16 @@ class Ssh(Executor):
         remote = self.remote
         assert remote is not None, "a task is opened before a step runs"
         request = said.StepRequest(remote.number(), encode(step), silence)
-        remote.send(request)
+        remote.send(request, isinstance(step, PrepareInputs))
+        patience = None if self.frozen is None else self.frozen + (SILENCE_SECONDS if silence is None else silence)
         while True:
-            message = remote.received.get()
+            try:
+                message = remote.received.get(timeout=patience)
+            except Empty:
+                if not remote.is_connected():
+                    continue
+                remote.kill()
+                return Outcome("HANG_DETECTED", reason=f"nothing was heard from {self.host} for {patience:g} s")
             if isinstance(message, MachineError):
                 self.close()
                 raise message
@@ -91,7 +109,7 @@ class Ssh(Executor):
                 assert isinstance(advanced, Advanced)
                 on_progress(advanced)
             elif isinstance(message, said.StepEnded) and message.number == request.number:
-                remote.answered()
+                remote.answered(message.number)
                 return self._outcome(step, message)
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
@@ -109,7 +127,7 @@ class Ssh(Executor):
         """Runs a command over there, in the copy of the folder in which the user is."""
         bundle = files.bundle_of(Path(file_named(task)[0])) if task else files.nothing()
         over_there = [_named_there(bundle, word) if word == task else word for word in words]
-        self.remote = Remote(self.host, bundle, command=over_there, mfa=self.mfa, linger=self.linger, say=self.say)
+        self.remote = self.run_of(bundle, over_there)
         return run_command(self.remote)
 
     def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:

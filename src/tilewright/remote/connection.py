@@ -92,25 +92,31 @@ def bootstrap(size: int, python: str) -> str:
 class Connection:
     """A running ssh client, and the program `boot` at its other end.
 
+    here: `boot` runs on this machine instead.
+
     Raises MachineError if there is no ssh client, or no ControlMaster where one is wanted.
     """
 
-    def __init__(self, host: str, mfa: bool | None = None, environ: Mapping[str, str] = os.environ) -> None:
-        if (why := refused_host(host)) is not None:
+    def __init__(
+        self, host: str, mfa: bool | None = None, environ: Mapping[str, str] = os.environ, here: bool = False
+    ) -> None:
+        if not here and (why := refused_host(host)) is not None:
             raise RequestError(why)
         self.host, self.python = host, environ.get("TILEWRIGHT_REMOTE_PYTHON", "")
         self.cache = environ.get("TILEWRIGHT_REMOTE_CACHE", "")
-        ssh, style = ssh_command(environ), style_of(mfa, environ)
-        if style == "master":
-            self._need_master(ssh)
         program = (Path(boot.__file__).read_text(encoding="utf-8") + "\nmain()\n").encode()
-        options = [*OPTIONS, *(("-o", "ControlPath=none") if style == "direct" else ())]
-        command = [*ssh, *options, host, bootstrap(len(program), self.python)]
-        self.process = _started(command)
+        start = bootstrap(len(program), self.python)
+        self.process = _started(["sh", "-c", start] if here else self._ssh(start, mfa, environ))
         self._stderr: list[str] = []
         self._errors = threading.Thread(target=self._keep_stderr, daemon=True)
         self._errors.start()
         self._send(program)
+
+    def _ssh(self, start: str, mfa: bool | None, environ: Mapping[str, str]) -> list[str]:
+        ssh, style = ssh_command(environ), style_of(mfa, environ)
+        if style == "master":
+            self._need_master(ssh)
+        return [*ssh, *OPTIONS, *(("-o", "ControlPath=none") if style == "direct" else ()), self.host, start]
 
     def _need_master(self, ssh: Sequence[str]) -> None:
         command = [*ssh, "-o", "BatchMode=yes", "-O", "check", self.host]
@@ -202,20 +208,21 @@ class Connection:
         last = [line.strip() for line in stderr.splitlines() if line.strip()]
         return ConnectionLost(f"the connection to {self.host} ended: {last[-1] if last else f'exit code {code}'}")
 
-    def close(self, seconds: float = 0.0) -> None:
-        """Ends the client, after it had ``seconds`` to end by itself."""
+    def close(self, seconds: float = 0.0) -> bool:
+        """Ends the client, after it had ``seconds`` to end by itself. Returns whether it did."""
         if self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
-        if self.process.poll() is None:
+        if not (ended := self.process.poll() is not None):
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(2.0)
             self.process.kill()
             self.process.wait()
         self._errors.join(2.0)
+        return ended
 
     def _send(self, *parts: bytes) -> None:
         try:

@@ -80,18 +80,18 @@ def tune(
     """
     task = task_of(task)
     executors = executor if isinstance(executor, Sequence) else () if executor is None else (executor,)
-    place = executors[0].place(where_is(task)) if executors else None
-    target, policy = target_at(arch, place) if place else target_of(arch, detect()), policy or Policy()
-    limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
-    task = task.on(target.board.arch)
-    selected = task.selected(workloads)
-    languages = languages_of(task, selected, target.board)
-    on = executors[0].on if executors else ""
-    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits, on)
-    machine, started = machine_of(target, place), time.perf_counter()
     with ExitStack() as stack:
         for each in executors:
             stack.enter_context(each)
+        place = executors[0].place(where_is(task)) if executors else None
+        target, policy = target_at(arch, place) if place else target_of(arch, detect()), policy or Policy()
+        limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
+        task = task.on(target.board.arch)
+        selected = task.selected(workloads)
+        languages = languages_of(task, selected, target.board)
+        on = executors[0].on if executors else ""
+        request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits, on)
+        machine, started = machine_of(target, place), time.perf_counter()
         run = TuningRun(stack.enter_context(_ledger(store)), request, machine, fresh)
         jobs = jobs or _jobs(target.measured)
         searches = request.searches(run.open, jobs)
