@@ -48,7 +48,7 @@ class Session:
         self.device = device
         self.task, self.files = task, dict(files or {})
         self.silence, self.limit = SILENCE_SECONDS, STEP_SECONDS
-        self.command = tuple(command)
+        self._words = tuple(command)
         self.losses = 0  # the number of lost worker processes; their prepared inputs are lost, too
         self._process: subprocess.Popen[str] | None = None
         self._messages: Queue[Message | None] = Queue()
@@ -59,7 +59,7 @@ class Session:
 
     def start(self, process: subprocess.Popen[str] | None = None) -> None:
         """Starts the process and returns at once. The process loads its modules while the parent compiles."""
-        self._process = process or spawned(self.command, self.device)
+        self._process = process or spawned(self._words, self.device)
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
         self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
