@@ -144,12 +144,12 @@ def children(pid: int) -> list[tuple[int, str]]:
     return [(one, line) for one, line in processes() if one in below - {pid}]
 
 
-def wait_for(happened: Callable[[], object], seconds: float = GRACE) -> None:
-    """Waits until something happens. Fails if it does not within ``seconds``."""
+def wait_for(happened: Callable[[], object], seconds: float = GRACE, pause: float = 0.02) -> None:
+    """Waits until something happens. Fails if it does not within ``seconds``. ``pause``: between two looks."""
     until = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def steps(folder: Path, name: str) -> int:

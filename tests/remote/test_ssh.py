@@ -36,7 +36,6 @@ from tilewright.worker.messages import Hello, PrepareInputs
 pytestmark = needs_sshd
 OPS = FOUR.replace("(None, 2)", "(None,)")
 """Two configurations."""
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -113,8 +113,9 @@ class Cluster:
 
     def say(self, *command: str) -> str:
         """Returns what a program of SLURM prints."""
-        env = os.environ | self.environ
-        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=30).stdout
+        env, program = os.environ | self.environ, shutil.which(command[0], path=SBIN)
+        assert program is not None
+        return subprocess.run([program, *command[1:]], capture_output=True, text=True, env=env, timeout=30).stdout
 
     def is_idle(self) -> bool:
         return self.say("sinfo", "-hN", "-o", "%N %T", "-p", "main").split() == ["n1", "idle", "n2", "idle"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.remote import files
-from tilewright.remote.client import LINGER_SECONDS, InUse, Remote
+from tilewright.remote.client import LINGER_SECONDS, QUIT_SECONDS, InUse, Remote
 from tilewright.remote.connection import Connection, ConnectionLost, RefusedThere
 from tilewright.remote.job_spec import JobSpec
 
@@ -94,7 +94,7 @@ class Allocated(Remote):
         lost = self._connection is None
         super().close()
         if self._asking is not None:  # it may be waiting in the queue
-            self._asking.close()
+            self._asking.close(QUIT_SECONDS)
         if self.job and (lost or not self.ended_well):
             self._at_the_side("end")
 

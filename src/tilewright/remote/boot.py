@@ -268,15 +268,19 @@ def python_path(where: Path, code: str) -> str:
     return os.pathsep.join([str(where / "code" / code), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
-def last_line(log: Path) -> str:
-    """Returns the last line of a log that is not empty. Reads no more than its end."""
+def last_line(log: Path, less: tuple[str, ...] = ()) -> str:
+    """Returns the last line of a log that is not empty. Reads no more than its end.
+
+    less: lines that begin so are returned only if there are no others.
+    """
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 4096))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         lines = []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+    said = [line.strip() for line in lines if line.strip()]
+    return next((line for line in reversed(said) if not line.startswith(less)), said[-1] if said else "no message")
 
 
 def meet(name: str, hello: str) -> None:

@@ -88,7 +88,7 @@ class Remote:
             self._set_up(connection)
             self._attach(connection)
         except BaseException:
-            connection.close()
+            connection.close(QUIT_SECONDS)  # over there, what was begun ends first
             raise
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()

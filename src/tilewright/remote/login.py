@@ -144,14 +144,14 @@ def script(
 #!/bin/sh
 cd {shlex.quote(str(base / cwd))} || exit {NOT_SHARED}
 export PYTHONPATH={shlex.quote(boot.python_path(where, code))}
-going={shlex.quote(str(folder))}/going-$SLURM_JOB_ID
+going={shlex.quote(str(folder))}/going-$SLURM_JOB_ID code={shlex.quote(str(folder))}/code-$SLURM_JOB_ID
 touch "$going"
 deaths=0
 while [ -e "$going" ]; do
   began=$(date +%s)
   {shlex.join(step)} --cpus-per-task="$SLURM_CPUS_ON_NODE" \\
     {shlex.join(agent)} "@{socket_name(folder.name, "$SLURM_JOB_ID")}" {shlex.join(after)} </dev/null
-  echo "the resident process ended with exit code $?" >&2
+  echo $? >"$code"
   if [ $(($(date +%s) - began)) -lt {FEWEST_SECONDS} ]; then deaths=$((deaths + 1)); else deaths=0; fi
   if [ -e "$going" ] && [ $deaths -ge {DEATHS} ]; then exit {DIES}; fi
 done
@@ -165,7 +165,7 @@ def socket_name(run: str, job: str) -> str:
 
 def state(where: Path, code: str, run: str, job: str) -> boot.Reply:
     """Returns the state of an allocation, and the last line that its script or its resident process printed."""
-    log = boot.last_line(where / "runs" / run / f"log-{job}")
+    log = boot.last_line(where / "runs" / run / f"log-{job}", ("srun: ", "slurmstepd: "))
     return {**job_of(job).reply, "log": log}
 
 
@@ -245,10 +245,11 @@ def _talk(asked: Mapping[str, Any]) -> str | None:
     seconds = _until_start(asked)
     if seconds is None or seconds <= (AT_ONCE_SECONDS if asked["immediate"] else queue.LONG_SECONDS):
         return None
-    others = []
+    others: list[tuple[dict[str, str], float]] = []
     for change in queue.alternatives(asked, _partitions()):
+        latest = min([seconds, *(found for other, found in others if other.keys() == change.keys())])
         earlier = _until_start({**asked, **change})
-        if earlier is not None and earlier < seconds - 60:
+        if earlier is not None and earlier < latest - 60:  # a shorter walltime that gains nothing is not named
             others.append((change, earlier))
     said = queue.offer(seconds, others)
     if asked["immediate"]:

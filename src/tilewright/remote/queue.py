@@ -14,6 +14,7 @@ SHORTEST_MINUTES = 5
 """No shorter walltime is offered."""
 SPEC = "in job_spec.json"
 _TOO_LONG = "walltime {walltime} is longer than partition {partition} allows; fix: a shorter walltime " + SPEC
+_NOT_YOURS = "account {account} may not use partition {partition}; fix: account or partition " + SPEC
 _TOO_FEW = "partition {partition} has no node with {gpus_per_node} GPUs; fix: gpus_per_node or partition " + SPEC
 _EXPECTED = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 _HOPELESS = {
@@ -21,7 +22,7 @@ _HOPELESS = {
     "PartitionNodeLimit": "partition {partition} does not give one node; fix: another partition " + SPEC,
     "BadConstraints": _TOO_FEW,
     "InvalidAccount": "account {account} cannot be charged; fix: account " + SPEC,
-    "AccountNotAllowed": "account {account} may not use partition {partition}; fix: account or partition " + SPEC,
+    "AccountNotAllowed": _NOT_YOURS,
     "InvalidQOS": "your default quality of service cannot be used; fix: account " + SPEC,
     "JobHeldAdmin": "an administrator holds the job; fix: ask why, then run the same command",
     "JobHeldUser": "the job is held; fix: scontrol release it, or run the same command again",
@@ -82,6 +83,8 @@ def hopeless(reason: str, asked: Mapping[str, Any]) -> str | None:
     words = _HOPELESS.get(reason)
     if words is None and "MaxWall" in reason:
         words = _TOO_LONG
+    if words is None and "account" in reason.lower():
+        words = _NOT_YOURS
     return None if words is None else f"{words.format_map(_named(asked))} ({reason})"
 
 
@@ -105,7 +108,7 @@ def refusal(stderr: str, asked: Mapping[str, Any], partitions: Sequence[str]) ->
         if sign in stderr:
             return f"{why.format_map(named)} {SPEC}"
     last = [line.partition("error: ")[2] or line for line in stderr.splitlines() if line.strip()]
-    if "Unable to contact slurm controller" in stderr or "configuration source" in stderr:
+    if any(sign in stderr for sign in ("Unable to contact", "configuration source", "configuration file")):
         return f"SLURM's controller does not answer ({last[-1].strip()}); fix: try again when sinfo works there"
     return f"SLURM refuses the allocation: {last[-1].strip() if last else 'no message'}; fix: {SPEC[3:]}"
 
