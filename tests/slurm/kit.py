@@ -86,7 +86,7 @@ class Cluster:
             f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed",
         )  # fmt: skip
         wait_for((munge / "socket").exists)
-        self._run("slurmctld", "-D", "-i", "-f", str(self.configuration))
+        self.start_controller("-i")
         for node in NODES:
             self.start_node(node)
         wait_for(self.is_idle)
@@ -94,6 +94,9 @@ class Cluster:
     @property
     def configuration(self) -> Path:
         return self.folder / "slurm.conf"
+
+    def start_controller(self, *options: str) -> None:
+        self._run("slurmctld", "-D", *options, "-f", str(self.configuration))
 
     def start_node(self, node: str) -> None:
         self._run("slurmd", "-D", "-N", node, "-f", str(self.configuration), key=node)
