@@ -2,9 +2,10 @@
 
     python bench/slurm_faults.py [--faults 200] [--seed 0] [--set-aside] [--out FILE.json]
 
-Each run is a command of several steps, as `tune` makes them, with a record of its own of what is answered. One fault
-happens at a random step. A command that the fault ended is started again. Afterwards each step has its answer, no step
-that had one ran again, and no process and no job is left. Needs root, SLURM and an ssh server. The GPUs are simulated.
+Each run is a command of twelve steps, with a record of its own of what is answered, as `tune` has. Four faults of
+different kinds happen at random steps. A command that a fault ended is started again. Afterwards each step has its
+answer, no step that had one ran again, and no process and no job is left. Needs root, SLURM and an ssh server. The GPUs
+are simulated.
 
 --set-aside: only the faults of slurm_set_aside.txt; without it, all others.
 """
@@ -21,9 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from common import made_here, write
@@ -32,7 +34,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the cluster of the tests
 
 from tests.remote.kit import Loopback, processes  # noqa: E402
-from tests.slurm.kit import Cluster, spec  # noqa: E402
+from tests.slurm.kit import DAEMONS, Cluster, spec  # noqa: E402
 from tests.slurm.worker import noted, step  # noqa: E402
 
 from tilewright.errors import TilewrightError  # noqa: E402
@@ -40,8 +42,8 @@ from tilewright.executors.slurm import Slurm  # noqa: E402
 from tilewright.remote import job_spec  # noqa: E402
 from tilewright.worker.messages import PrepareInputs  # noqa: E402
 
-STEPS, STEP_MILLISECONDS, LINGER_SECONDS, FROZEN_SECONDS = 6, 60, 30.0, 4.0
-STARTS, RUN_SECONDS, LEFT_SECONDS = 4, 150.0, 60.0
+EACH, BETWEEN, STEP_MILLISECONDS, LINGER_SECONDS, FROZEN_SECONDS = 4, 3, 60, 30.0, 4.0
+STARTS, RUN_SECONDS, LEFT_SECONDS = 8, 240.0, 60.0
 SET_ASIDE = Path(__file__).with_name("slurm_set_aside.txt")
 WORKER = str(ROOT / "tests" / "slurm" / "worker.py")
 
@@ -49,7 +51,7 @@ WORKER = str(ROOT / "tests" / "slurm" / "worker.py")
 # The command that runs the steps --------------------------------------------------------------------
 
 
-def command(folder: Path) -> int:
+def command(folder: Path, steps: int) -> int:
     """Runs the steps that have no answer yet, in order."""
     answered = folder / "answered"
     executor = Slurm(job_spec.read(), (sys.executable, WORKER, str(folder)), LINGER_SECONDS, FROZEN_SECONDS)
@@ -59,7 +61,7 @@ def command(folder: Path) -> int:
     try:
         with executor:
             executor.open(str(folder / "task" / "ops.py"))
-            for number in range(STEPS):
+            for number in range(steps):
                 name, done = f"s{number}", answered.read_text().split() if answered.exists() else []
                 while name not in done:
                     executor.run(PrepareInputs("inputs", 0), silence=20.0)
@@ -94,7 +96,7 @@ class Trial:
         return next((each.split()[2] for each in self.cluster.jobs() if "RUNNING" in each), "n1")
 
     def workers(self) -> list[int]:
-        return [pid for pid, line in processes() if "slurm/worker.py" in line and str(self.folder) in line]
+        return [pid for pid, line in processes() if line.split()[1:] == [WORKER, str(self.folder)]]
 
     def the_client(self) -> list[int]:
         return [self.client.pid] if self.client else []
@@ -202,62 +204,62 @@ FAULTS: dict[str, tuple[Fault, int]] = {
 class Found:
     """What became of a run. ``lost``: steps without an answer, and steps that ran again although they had ended."""
 
-    fault: str
+    faults: tuple[str, ...]
     by_ssh: bool
-    at: int
     starts: int
     finished: int
+    again: int
     lost: int
     left: int
     seconds: float
     said: str = ""
 
 
-def tried(cluster: Cluster, loop: Loopback, folder: Path, fault: str, rng: random.Random) -> Found:
-    """Makes one run with one fault."""
-    by_ssh, at, began = fault == "lost ssh connection" or rng.random() < 0.25, rng.randrange(STEPS), time.monotonic()
+def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str], rng: random.Random) -> Found:
+    """Makes one run with some faults, each at a step of its own. A full disk comes last: nothing empties it."""
+    began, faults = time.monotonic(), sorted(faults, key=lambda fault: fault == "full disk")
+    by_ssh = "lost ssh connection" in faults or rng.random() < 0.25
+    waiting = [(f"s{BETWEEN * place + rng.randrange(BETWEEN)}", fault) for place, fault in enumerate(faults)]
     (folder / "task").mkdir(parents=True)
     (folder / "task" / "ops.py").write_text(f"import tilewright\n# {folder}\n")
     work = cluster.folder / "cache"
-    if fault == "full disk":
+    if "full disk" in faults:
         work = folder / "small"
         work.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(work)], check=True)
     values = {"ssh_host": "loop"} if by_ssh else {}
     job = spec(folder, remote_work_dir=str(work), **values)
-    trial, starts, said, struck = Trial(cluster, loop, folder), 0, "", False
-    how, interrupts = FAULTS[fault]
+    trial, starts, said = Trial(cluster, loop, folder), 0, ""
+    names = [f"s{number}" for number in range(BETWEEN * len(faults))]
     while starts < STARTS and not (starts and trial.client is not None and trial.client.returncode == 0):
         starts += 1
         with (folder / f"said-{starts}").open("w") as out:
             trial.client = subprocess.Popen(
-                [sys.executable, __file__, "--command", str(folder)], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                env=os.environ | {"TILEWRIGHT_JOB_SPEC": str(job)}, start_new_session=True, text=True,
+                [sys.executable, __file__, "--command", str(folder), "--steps", str(len(names))],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | {"TILEWRIGHT_JOB_SPEC": str(job)}, start_new_session=True,
+                text=True,
             )  # fmt: skip
         until = time.monotonic() + RUN_SECONDS
         while trial.client.poll() is None and time.monotonic() < until:
-            if not struck and noted(folder, "began", f"s{at}"):
+            if waiting and noted(folder, "began", waiting[0][0]):
                 time.sleep(rng.random() * STEP_MILLISECONDS / 1000)
-                how(trial)
-                struck = True
+                FAULTS[waiting.pop(0)[1]][0](trial)
             time.sleep(0.01)
         if trial.client.poll() is None:
             said += "did not end; "
             trial.client.kill()
         trial.client.wait()
         said += (folder / f"said-{starts}").read_text()[-1000:]
-    names = [f"s{number}" for number in range(STEPS)]
     answered = (folder / "answered").read_text().split() if (folder / "answered").exists() else []
     missing = sum(name not in answered for name in names)
     again = sum(max(0, noted(folder, "began", name) - 1) for name in names)
     left = _left(cluster)
-    if fault == "full disk":
+    if "full disk" in faults:
         subprocess.run(["umount", "-l", str(work)], check=True)
-    lost = missing + max(0, again - interrupts) + (not struck)
+    lost = missing + max(0, again - sum(FAULTS[fault][1] for fault in faults)) + len(waiting)
     ended = sum(noted(folder, "ended", name) > 0 for name in names)
-    return Found(
-        fault, by_ssh, at, starts, ended, lost, left, round(time.monotonic() - began, 1), said if lost or left else ""
-    )
+    seconds = round(time.monotonic() - began, 1)
+    return Found(tuple(faults), by_ssh, starts, ended, again, lost, left, seconds, said if lost or left else "")
 
 
 def _left(cluster: Cluster) -> int:
@@ -303,9 +305,10 @@ def main() -> int:
     parser.add_argument("--only", help="one fault")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--command", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.command:
-        return command(asked.command)
+        return command(asked.command, asked.steps)
     aside = [line for line in SET_ASIDE.read_text().splitlines() if not line.startswith("#")]
     assert set(aside) <= FAULTS.keys()
     kinds = [asked.only] if asked.only else aside if asked.set_aside else [each for each in FAULTS if each not in aside]
@@ -324,17 +327,21 @@ def main() -> int:
             os.environ["XDG_CACHE_HOME"] = str(folder / "here")
             costs = overhead(cluster, folder / "overhead")
             print(json.dumps(costs), flush=True)
-            for number in range(asked.faults):
-                each = tried(cluster, loop, folder / f"run-{number}", kinds[number % len(kinds)], rng)
+            passes = (rng.sample(kinds, len(kinds)) for _ in range(asked.faults))
+            drawn = list(islice(chain.from_iterable(passes), asked.faults))
+            for number, start in enumerate(range(0, len(drawn), EACH)):
+                each = tried(cluster, loop, folder / f"run-{number}", drawn[start : start + EACH], rng)
                 found.append(each)
                 print(number, json.dumps(asdict(each)), flush=True)
         finally:
             cluster.stop()
             loop.stop()
-    counts = {name: sum(getattr(each, name) for each in found) for name in ("finished", "lost", "left", "starts")}
-    version = subprocess.run(["srun", "--version"], capture_output=True, text=True).stdout.strip()
-    summary = {**made_here(), "slurm": version, "command": " ".join(sys.argv), "seconds": costs, "faults": len(found)}
-    summary |= {"kinds": {kind: sum(each.fault == kind for each in found) for kind in kinds}, **counts}
+    counts = {
+        name: sum(getattr(each, name) for each in found) for name in ("finished", "again", "lost", "left", "starts")
+    }
+    version = subprocess.run([str(DAEMONS["slurmctld"]), "-V"], capture_output=True, text=True).stdout.strip()
+    summary = {**made_here(), "slurm": version, "seconds": costs, "faults": sum(len(each.faults) for each in found)}
+    summary |= {"kinds": {kind: sum(kind in each.faults for each in found) for kind in kinds}, **counts}
     print(json.dumps(summary))
     if asked.out:
         write(asked.out, {**summary, "runs": [asdict(each) for each in found]})

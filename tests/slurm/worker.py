@@ -1,12 +1,14 @@
 """The worker process of tests of allocations: it writes down which steps begin and end, and needs no GPU.
 
 A step is `CheckOutputs` of a program whose symbol is the name of the step. ``held`` lasts while the file ``hold`` is
-there, ``silent`` for ever, and ``deadly`` ends the process. Others last as many milliseconds as the grid says.
+there, ``silent`` for ever, ``deadly`` ends the process, and ``freezing`` stops the process that started this one.
+Others last as many milliseconds as the grid says.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -34,6 +36,8 @@ def main() -> None:
             note(folder, "began", name)
             if name == "deadly":
                 sys.exit("killed by a kernel")
+            if name == "freezing":
+                os.kill(os.getppid(), signal.SIGSTOP)
             if name == "silent":
                 time.sleep(3600)
             while name == "held" and (folder / "hold").exists():

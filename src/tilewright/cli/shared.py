@@ -60,7 +60,7 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at
 Budget = Annotated[float, typer.Option(min=0.01, help="Processor time of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 HERE = "local"
-_ON = "Where candidates run: local, ssh:HOST."
+_ON = "Where candidates run: local, ssh:HOST, slurm[:PARTITION]."
 On = Annotated[str, typer.Option("--on", metavar="WHERE", help=_ON)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 

@@ -93,14 +93,18 @@ class Ssh(Executor):
         request = said.StepRequest(remote.number(), encode(step), silence)
         remote.send(request, isinstance(step, PrepareInputs))
         patience = None if self.frozen is None else self.frozen + (SILENCE_SECONDS if silence is None else silence)
+        hangs = 0
         while True:
             try:
                 message = remote.received.get(timeout=patience)
             except Empty:
                 if not remote.is_connected():
                     continue
-                remote.kill()
-                return Outcome("HANG_DETECTED", reason=f"nothing was heard from {self.host} for {patience:g} s")
+                hangs += 1
+                remote.kill(again=hangs == 1)
+                if hangs > 1:  # the first time, nobody knows that it was the step
+                    return Outcome("HANG_DETECTED", reason=f"twice, {self.host} said nothing for {patience:g} s")
+                continue
             if isinstance(message, MachineError):
                 self.close()
                 raise message

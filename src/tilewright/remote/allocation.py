@@ -50,6 +50,7 @@ class Allocated(Remote):
         self._asking: Connection | None = None
 
     def start(self) -> None:
+        """Connects as `Remote.start` does. An allocation that it asked for ends if that fails."""
         try:
             for left in reversed(range(STARTS)):
                 try:
@@ -81,12 +82,17 @@ class Allocated(Remote):
             self._worked(f"job {self.job} on {found['node']}", "resident process")
         self._told(connection, "attach", run=self._request["run"], job=self.job, hello=hello)
 
-    def kill(self) -> None:
-        """Ends the resident process and what it does. Another one replaces it."""
+    def kill(self, again: bool) -> None:
+        self.say(f"nothing was heard from the resident process on {self.host}: it is ended and replaced")
         with self._sending:
-            self._unanswered.clear()
-            self._needed, self._renewals = self._needed[:1], 0
+            self._renewals = 0
+            if not again:
+                self._unanswered.clear()
+                self._needed = self._needed[:1]
+            connection = self._connection
         self._at_the_side("kill")
+        if connection is not None:
+            connection.process.kill()
 
     def close(self) -> None:
         if self._ended.is_set():

@@ -197,8 +197,8 @@ class Remote:
     def is_connected(self) -> bool:
         return self._connection is not None
 
-    def kill(self) -> None:
-        """Ends a resident process that hangs. What was asked of it is not asked again."""
+    def kill(self, again: bool) -> None:
+        """Ends a resident process that hangs. Another one replaces it. ``again``: what was asked of it is repeated."""
         raise MachineError(f"the resident process on {self.host} hangs; fix: end it there")
 
     def answered(self, number: int) -> None:

@@ -36,6 +36,7 @@ AGENT, LOOK = "tilewright-agent", "tilewright-look"
 """The names of the two kinds of steps."""
 FIRST_POLL, LONGEST_POLL = 0.1, 10.0  # seconds
 LOCK_SECONDS = 10.0
+ENDING_SECONDS = 30.0
 AT_ONCE_SECONDS = 15.0
 """With ``immediate``, an allocation may wait so long."""
 FEWEST_SECONDS, DEATHS, NOT_SHARED, DIES = 10, 3, 91, 92
@@ -48,7 +49,7 @@ ENV = {
 
 
 @dataclass(frozen=True)
-class Job:
+class QueuedJob:
     """What ``scontrol`` says about a job. ``state``: GONE if it has forgotten the job."""
 
     number: str
@@ -92,7 +93,7 @@ def allocate(
             if done.returncode or not number:
                 return {"error": queue.refusal(done.stderr, asked, _partitions())}
             (folder / f"going-{number}").touch()
-            job = Job(number, "PENDING")
+            job = QueuedJob(number, "PENDING")
         if job.state == "PENDING":
             waiting.append(job.number)
         found = _started(job, asked)
@@ -166,7 +167,11 @@ def socket_name(run: str, job: str) -> str:
 def state(where: Path, code: str, run: str, job: str) -> boot.Reply:
     """Returns the state of an allocation, and the last line that its script or its resident process printed."""
     log = boot.last_line(where / "runs" / run / f"log-{job}", ("srun: ", "slurmstepd: "))
-    return {**job_of(job).reply, "log": log}
+    until, found = time.monotonic() + ENDING_SECONDS, job_of(job)
+    while found.state == "COMPLETING" and time.monotonic() < until:  # SLURM does not say yet how it ended
+        time.sleep(0.2)
+        found = job_of(job)
+    return {**found.reply, "log": log}
 
 
 def attach(where: Path, code: str, run: str, job: str, hello: str) -> boot.Reply | None:
@@ -201,29 +206,29 @@ def slurm(command: Sequence[str], text: str = "") -> subprocess.CompletedProcess
         raise OSError(None, f"{command[0]} does not answer; fix: try again when SLURM's controller does") from None
 
 
-def job_of(number: str) -> Job:
+def job_of(number: str) -> QueuedJob:
     """Returns a job as it is."""
     done = slurm(["scontrol", "--oneliner", "show", "job", number])
     if done.returncode:
         if "Invalid job id" in done.stderr:
-            return Job(number, "GONE")
+            return QueuedJob(number, "GONE")
         raise OSError(None, queue.refusal(done.stderr, {}, ()))
     fields = dict(re.findall(r"(\S+?)=(\S*)", done.stdout))
     values = (fields.get(name, "") for name in ("JobState", "Reason", "BatchHost", "ExitCode", "StartTime"))
-    return Job(number, *values)
+    return QueuedJob(number, *values)
 
 
-def _found(name: str) -> Job | None:
+def _found(name: str) -> QueuedJob | None:
     """Returns the job with this name that has not ended. Raises OSError if SLURM cannot say."""
     states = "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED"
     done = slurm(["squeue", "--me", "--noheader", f"--name={name}", states, "--format=%i %T"])
     if done.returncode:
         raise OSError(None, queue.refusal(done.stderr, {}, ()))
     found = done.stdout.split()
-    return Job(found[0], found[1]) if found else None
+    return QueuedJob(found[0], found[1]) if found else None
 
 
-def _started(job: Job, asked: Mapping[str, Any]) -> boot.Reply:
+def _started(job: QueuedJob, asked: Mapping[str, Any]) -> boot.Reply:
     """Waits until a job runs. An error if it cannot, or does not at once where that is wanted."""
     began, wait, told = time.monotonic(), FIRST_POLL, ""
     while (job := job_of(job.number)).state in ("PENDING", "CONFIGURING"):
