@@ -45,8 +45,10 @@ check: setup
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_house.py tests/test_docs.py
 
+# What the first limit does not end, the second one does: it ends the process, and the other tests go on.
+LIMITS := --timeout 400 -o faulthandler_timeout=500 -o faulthandler_exit_on_timeout=true
 test: setup
-	$(PY) -m pytest -n 2 --dist worksteal --timeout 600
+	$(PY) -m pytest -n 2 --dist worksteal $(LIMITS)
 
 test-gpu: setup
 	$(PY) -m pytest -m gpu

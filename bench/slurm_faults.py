@@ -236,8 +236,8 @@ def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str],
         with (folder / f"said-{starts}").open("w") as out:
             trial.client = subprocess.Popen(
                 [sys.executable, __file__, "--command", str(folder), "--steps", str(len(names))],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | {"TILEWRIGHT_JOB_SPEC": str(job)}, start_new_session=True,
-                text=True,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, text=True,
+                env=os.environ | {"TILEWRIGHT_JOB_SPEC": str(job)},
             )  # fmt: skip
         until = time.monotonic() + RUN_SECONDS
         while trial.client.poll() is None and time.monotonic() < until:

@@ -36,7 +36,7 @@ def softmax_rows(out, x, columns, BLOCK: tl.constexpr):
 
 
 def launch_tile(x, out, M, N):
-    return tw.Launch(softmax_tile, (M,), (x, out, triton.next_power_of_2(N)))
+    return tw.Launch(softmax_tile, (M,), (x, out, 1 << (N - 1).bit_length()))
 
 
 def launch_triton(x, out, M, N):

@@ -6,7 +6,6 @@ Git, ledger, loading and the decision on samples are real; the compiler and the 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -289,8 +288,7 @@ def test_a_build_that_takes_too_long_is_a_crash(opened: Open) -> None:
     @dataclass(frozen=True)
     class Slow(Lines):
         def apply(self, source: Source, site: Site, value: Value) -> str:
-            signal.setitimer(signal.ITIMER_REAL, 0.01)  # as if the rest of the iteration's time were over
-            time.sleep(3600)
+            signal.raise_signal(signal.SIGALRM)  # as if the rest of the iteration's time were over
             raise AssertionError("the limit did not hold")
 
     stage = opened([], Slow(), limits=replace(LIMITS, iterations=1))
@@ -310,6 +308,22 @@ def test_the_limit_interrupts_another_thread() -> None:
             pass  # nothing is left of the first exception
 
     in_thread(work)
+
+
+def test_a_timer_of_the_program_goes_on_after_the_limit() -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: came.append(number))
+    earlier = signal.setitimer(signal.ITIMER_REAL, 1000.0)
+    try:
+        with within(3600):
+            pass
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000.0
+        with pytest.raises(TimeUp), within(3600):
+            signal.raise_signal(signal.SIGALRM)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000.0 and not came
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *earlier)
 
 
 def test_a_run_ends_when_its_time_is_over(opened: Open) -> None:

@@ -46,7 +46,12 @@ def run(executor: Callable[[Path, float], Executor], words: Sequence[str]) -> in
     try:
         with interruptible([]), TuneLedger(Path(ledger)) as store:
             result = tune(
-                task, executor=executor(Path(folder), float(linger)), policy=Policy(max_rounds=60), store=store, top=3
+                task,
+                executor=executor(Path(folder), float(linger)),
+                policy=Policy(max_rounds=60),
+                store=store,
+                top=3,
+                workloads="even",
             )
     except TilewrightError as error:
         return exit_codes.error(str(error), error.exit_code, False)

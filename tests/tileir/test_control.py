@@ -386,18 +386,17 @@ def test_the_work_of_blocks_that_wait_grows_with_their_number(module: TileModule
 def test_an_interrupted_run_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "IDLE_ROUNDS", 1 << 40)  # so that the deadlock lasts
     before = threading.active_count()
-    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    main = threading.main_thread().ident
+    assert main is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    interrupts = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
 
     def interrupted() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        interrupts.start()
         started(locked(release=False))
 
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    interrupts.join()
     assert threading.active_count() == before
 
 

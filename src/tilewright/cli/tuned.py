@@ -14,7 +14,7 @@ import typer
 
 from tilewright.cli import config_files, terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, group, print_json, print_rows, progress
+from tilewright.cli.shared import HERE, All, AsJson, On, group, print_json, print_rows, progress, run_elsewhere
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -204,10 +204,11 @@ def _plain(config: Mapping[str, Value] | None) -> Json:
 
 @app.command()
 def verify(
+    context: typer.Context,
     kernel: Kernel = None, key: OfKey = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Seconds for the race of one entry.")] = SECONDS,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0, show_all: All = False,
-    as_json: AsJson = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0,
+    on: On = HERE, show_all: All = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Races the stored winners again on this machine, for example after a driver or a compiler changed.
 
@@ -216,6 +217,13 @@ def verify(
 
     Example: `tilewright tuned verify --json`
     """
+    if on != HERE:
+        from tilewright.runtime.store.winners import NAME, folder
+
+        if not (stored := folder() / NAME).is_file():
+            raise RequestError(f"nothing is stored in {stored}; run the program first")
+        run_elsewhere(context, on, store=stored)
+
     from tilewright.runtime.store.verifying import planned, this_machine
     from tilewright.runtime.store.verifying import verify as verified
 

@@ -9,6 +9,7 @@ from tilewright.executors.ssh import Ssh
 from tilewright.remote import files, job_spec
 from tilewright.remote.allocation import Allocated
 from tilewright.remote.client import LINGER_SECONDS, Remote
+from tilewright.remote.messages import WorkOrder
 from tilewright.worker.session import START_SECONDS
 
 FROZEN_SECONDS = START_SECONDS + 60.0
@@ -37,8 +38,14 @@ class Slurm(Ssh):
     def at(cls, where: str) -> Slurm:
         return cls(job_spec.read(where))
 
-    def run_of(self, bundle: files.Bundle, command: Sequence[str] = ()) -> Remote:
-        return Allocated(self.spec, bundle, command=command, worker=self.worker, linger=self.linger, say=self.say)
+    def run_of(
+        self, bundle: files.Bundle, command: Sequence[str] = (), order: WorkOrder | None = None, store: bytes = b""
+    ) -> Remote:
+        worker = () if command else self.worker
+        return Allocated(
+            self.spec, bundle, command=command, worker=worker, linger=self.linger, say=self.say, order=order,
+            store=store,
+        )  # fmt: skip
 
 
 EXECUTOR = Slurm

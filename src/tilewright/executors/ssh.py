@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tilewright.remote import files
 from tilewright.remote import messages as said
 from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
 from tilewright.remote.connection import refused_host
+from tilewright.remote.ordering import ordered_command
 from tilewright.task.loading import file_named
 from tilewright.worker.messages import Advanced, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
@@ -48,11 +48,14 @@ class Ssh(Executor):
             raise RequestError(why)
         return cls(where)
 
-    def run_of(self, bundle: files.Bundle, command: Sequence[str] = ()) -> Remote:
-        """Returns a new run with these files. ``command``: as in `Remote`."""
+    def run_of(
+        self, bundle: files.Bundle, command: Sequence[str] = (), order: said.WorkOrder | None = None, store: bytes = b""
+    ) -> Remote:
+        """Returns a new run with these files. ``command``, ``order``, ``store``: as in `Remote`."""
         worker = () if command else self.worker
         return Remote(
-            self.host, bundle, command=command, worker=worker, mfa=self.mfa, linger=self.linger, say=self.say
+            self.host, bundle, command=command, worker=worker, mfa=self.mfa, linger=self.linger, say=self.say,
+            order=order, store=store,
         )  # fmt: skip
 
     def prepare(self, task: str) -> None:
@@ -127,11 +130,13 @@ class Ssh(Executor):
         assert isinstance(answer, step.answer)
         return Outcome(ended.status, answer)
 
-    def command(self, words: Sequence[str], task: str | None) -> int:
+    def command(
+        self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), files: bool = True,
+        store: Path | None = None,
+    ) -> int:  # fmt: skip
         """Runs a command over there, in the copy of the folder in which the user is."""
-        bundle = files.bundle_of(Path(file_named(task)[0])) if task else files.nothing()
-        over_there = [_named_there(bundle, word) if word == task else word for word in words]
-        self.remote = self.run_of(bundle, over_there)
+        ordered = ordered_command(words, task, paths, self.on, files, store)
+        self.remote = self.run_of(ordered.bundle, ordered.words, ordered.order, ordered.store)
         return run_command(self.remote)
 
     def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
@@ -144,10 +149,3 @@ class Ssh(Executor):
 
 
 EXECUTOR = Ssh
-
-
-def _named_there(bundle: files.Bundle, task: str) -> str:
-    """Returns the name of a task relative to the folder over there in which a command runs."""
-    file, wanted = file_named(task)
-    named = os.path.relpath(bundle.relative(Path(file)), bundle.folder)
-    return f"{named}:{wanted}" if wanted else named

@@ -61,13 +61,15 @@ def _interrupted_by_signal(seconds: float) -> Iterator[None]:
     def time_up(number: int, frame: FrameType | None) -> None:
         raise TimeUp
 
-    before = signal.signal(signal.SIGALRM, time_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, began = signal.signal(signal.SIGALRM, time_up), time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:  # the program's own timer goes on, and what it missed comes now
+            signal.setitimer(signal.ITIMER_REAL, max(began + left - time.monotonic(), 1e-3), interval)
 
 
 @contextmanager

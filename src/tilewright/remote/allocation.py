@@ -16,6 +16,7 @@ from tilewright.remote import files
 from tilewright.remote.client import LINGER_SECONDS, QUIT_SECONDS, InUse, Remote
 from tilewright.remote.connection import Connection, ConnectionLost, RefusedThere
 from tilewright.remote.job_spec import JobSpec
+from tilewright.remote.messages import WorkOrder
 
 WAITING = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")
 REPLACED = {
@@ -37,11 +38,12 @@ class Allocated(Remote):
 
     def __init__(
         self, spec: JobSpec, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
-        linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None,
+        linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None, order: WorkOrder | None = None,
+        store: bytes = b"",
     ) -> None:  # fmt: skip
         super().__init__(
             spec.host or "this machine", bundle, command=command, worker=worker, mfa=spec.mfa_style, linger=linger,
-            say=say,
+            say=say, order=order, store=store,
         )  # fmt: skip
         self.spec, self.packages = spec, spec.packages
         self.job = ""

@@ -71,7 +71,8 @@ def cache(given: str) -> Path:
 def facts(folder: str, code: str, root: str) -> Reply:
     """Returns what is there."""
     where, last = cache(folder), ""
-    for old in [*where.glob("files/*"), *where.glob("code/*"), *where.glob("runs/*")]:
+    kinds = ("files", "code", "work", "store", "runs")
+    for old in (each for kind in kinds for each in where.glob(f"{kind}/*")):
         if time.time() - old.stat().st_mtime > OLD_SECONDS:
             shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
     git = shutil.which("git") is not None
@@ -255,7 +256,10 @@ def attach(
                 time.sleep(0.02)
                 connected = connect(path)
     if connected is None:
-        return {"error": f"the resident process did not start: {last_line(log)}"}
+        last = last_line(log)
+        fix = "; fix: install Tilewright's dependencies there, or leave TILEWRIGHT_REMOTE_PYTHON out"
+        lacks = python and "No module named" in last
+        return {"error": f"the resident process did not start: {last}{fix if lacks else f' (see {log})'}"}
     relay(connected, hello)
     return None
 

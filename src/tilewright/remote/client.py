@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
 import hashlib
 import os
@@ -9,15 +10,17 @@ import platform
 import secrets
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.hardware.machine import OtherMachine
-from tilewright.remote import environment, files
+from tilewright.remote import environment, files, results
 from tilewright.remote import messages as said
 from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, RefusedThere
 from tilewright.worker.messages import Message, decode, encode
@@ -28,13 +31,15 @@ LINGER_SECONDS = 300.0
 QUIT_SECONDS = 5.0
 MOST_RENEWALS = 3
 """So many resident processes in a row may die in one step."""
+BUSY_WAITS = (0.5, 1.0, 2.0)
+"""Seconds between tries while another client uses the run. One that was killed is noticed soon."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0  # seconds between tries to connect again
 NEEDED_BYTES = 8 << 30
 """An environment with torch for CUDA takes about 7 GB."""
 
 
 class InUse(RefusedThere):
-    """Another client uses the run."""
+    """Another client is attached to the run."""
 
 
 class Remote:
@@ -43,6 +48,7 @@ class Remote:
     host: as for the command ssh.
     bundle: the files to bring.
     command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
+    order, store: for a command: what it needs besides the files, and a tar with a store of tuned kernels.
     worker: the command of the worker process over there; () for the usual one.
     mfa: as in `connection.style_of`.
     say: called with remarks for the user.
@@ -56,8 +62,10 @@ class Remote:
     def __init__(
         self, host: str, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
         mfa: bool | None = None, linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None,
+        order: said.WorkOrder | None = None, store: bytes = b"",
     ) -> None:  # fmt: skip
         self.host, self.bundle, self.command, self.worker = host, bundle, tuple(command), tuple(worker)
+        self.order, self.store = order, store
         self.mfa, self.linger, self.say = mfa, linger, say
         self.place: OtherMachine | None = None
         self.seed = secrets.randbits(31)
@@ -83,13 +91,17 @@ class Remote:
 
     def start(self) -> None:
         """Connects, brings what is missing, and attaches. Raises MachineError, in one line, if that fails."""
-        connection = self.connected()
-        try:
-            self._set_up(connection)
-            self._attach(connection)
-        except BaseException:
-            connection.close(QUIT_SECONDS)  # over there, what was begun ends first
-            raise
+        for wait in (*BUSY_WAITS, None):
+            connection = self.connected()
+            try:
+                self._set_up(connection)
+                self._attach(connection)
+                break
+            except BaseException as error:
+                connection.close(QUIT_SECONDS)  # over there, what was begun ends first
+                if wait is None or not isinstance(error, InUse):
+                    raise
+                time.sleep(wait)
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()
 
@@ -111,6 +123,8 @@ class Remote:
         if not facts["code"]:
             connection.request("put", [tar], kind="code", key=code, size=len(tar))
         self._bring_files(connection, facts)
+        if self.order is not None and self.store:
+            connection.request("put", [self.store], kind="store", key=self.order.store, size=len(self.store))
         self._worked(f"{facts['cache']}, {facts['free'] / 1e9:.0f} GB free", "environment")
         made = "" if connection.python else prepared(connection, facts, self.say, self.packages)
         env = f"{facts['cache']}/env/{made}" if made else f"TILEWRIGHT_REMOTE_PYTHON={connection.python}"
@@ -143,8 +157,8 @@ class Remote:
     def _attach(self, connection: Connection) -> None:
         whose = f"{getpass.getuser()} on {platform.node()}, process {os.getpid()}"
         columns = shutil.get_terminal_size((120, 24)).columns
-        have, done = self._have, self._answered
-        hello = said.Attach(self._name, whose, have, self.seed, self.command, self.worker, columns, done)
+        seen = self._name, whose, self._have, self.seed
+        hello = said.Attach(*seen, self.command, self.worker, columns, self._answered, self.order)
         self.meet(connection, encode(hello).rstrip("\n"))
         line = connection.readline(ANSWER_SECONDS)
         greeting = decode(line) if line is not None else None
@@ -207,6 +221,12 @@ class Remote:
             self._unanswered.clear()
             self._answered, self._renewals = number, 0
 
+    def brought(self) -> None:
+        """Says that what the command left is here."""
+        with self._sending:
+            if self._connection is not None:
+                self._connection.write(encode(said.Brought()))
+
     def close(self) -> None:
         """Ends the run over there and the connection. It can be called twice."""
         if self._ended.is_set():
@@ -244,6 +264,9 @@ class Remote:
             try:
                 connection = self.connected()
                 self._attach(connection)
+                if self._ended.is_set():  # `close` did not see this connection
+                    connection.write(encode(said.Quit()))
+                    connection.close(5.0)
                 return
             except RefusedThere:
                 raise
@@ -303,20 +326,36 @@ class _EveryFewSeconds:
 
 
 def run_command(remote: Remote) -> int:
-    """Runs the command of a remote. Prints what it prints, and returns its exit code."""
+    """Runs the command of a remote: prints what it prints, brings back what it leaves, and returns its exit code."""
+    assert remote.order is not None
+    places = results.FolderNames("", "", remote.order)
     try:
         remote.start()
         if remote.place is not None and remote.place.gpu is None:
             remote.say(f"{remote.host} has no GPU: the command runs there on the CPU")
         if remote.resumed:
             remote.say(f"this command is running on {remote.host} already; taking it up again")
-        while True:
-            message = remote.received.get()
-            if isinstance(message, MachineError):
-                raise message
-            if isinstance(message, said.TextPrinted):
-                (sys.stdout if message.to == 1 else sys.stderr).write(message.text)
-            elif isinstance(message, said.CommandEnded):
-                return message.code
+        with tempfile.NamedTemporaryFile(prefix="tilewright-") as packed:
+            while True:
+                message = remote.received.get()
+                if isinstance(message, MachineError):
+                    raise message
+                if isinstance(message, said.WorksIn):
+                    places = results.FolderNames(message.tree, message.home, remote.order)
+                elif isinstance(message, said.TextPrinted):
+                    stream = sys.stdout if message.to == 1 else sys.stderr
+                    stream.write(places.here(message.text))
+                    stream.flush()
+                elif isinstance(message, said.LeftPart):
+                    packed.write(base64.b64decode(message.data))
+                elif isinstance(message, said.CommandEnded):
+                    packed.flush()
+                    if packed.tell():
+                        results.bring(Path(packed.name), places, remote.say)
+                    remote.brought()
+                    return message.code
+    except KeyboardInterrupt:
+        remote.say(f"the command on {remote.host} ends; the same command goes on from what it has finished there")
+        raise
     finally:
         remote.close()

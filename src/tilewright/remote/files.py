@@ -16,8 +16,8 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -39,16 +39,18 @@ class Bundle:
 
     root: the folder here that is reproduced over there.
     tree: the name of git's tree of the tracked files; "" if there is no repository.
+    head: the name of git's tree of the commit that is checked out, for a command that adds commits to it; else "".
     """
 
     root: Path
     tree: str
     tar: bytes
     repository: Path | None = None
+    head: str = ""
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(self.tree.encode() + self.tar).hexdigest()[:16]
+        return hashlib.sha256(f"{self.tree}{self.head}".encode() + self.tar).hexdigest()[:16]
 
     @property
     def root_key(self) -> str:
@@ -64,7 +66,9 @@ class Bundle:
         git = ["git", "--git-dir", str(self.repository)]
         known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
         parent, less = (["-p", have], [f"^{have}"]) if known else ([], [])
-        commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", self.tree], _AUTHOR).strip()
+        for tree in filter(None, (self.head, self.tree)):
+            commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", tree], _AUTHOR).strip()
+            parent = ["-p", commit]
         with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
             _git([*git, "update-ref", "refs/heads/tilewright", commit])
             _git([*git, "bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less])
@@ -87,24 +91,41 @@ class Bundle:
 
 
 def nothing() -> Bundle:
-    """Returns a bundle without files, for a command without a task."""
+    """Returns a bundle without files, for a command that needs none."""
     return Bundle(Path.cwd().resolve(), "", tar_of(Path.cwd(), ()))
 
 
 def bundle_of(file: Path) -> Bundle:
     """Collects the files around a task file. Raises RequestError if they are too large."""
     file = file.resolve()
-    root = _repository_root(file.parent)
+    return _bundle(file.parent, [file], lambda: file.parent.glob("*.py"))
+
+
+def bundle_for_command(folder: Path, named: Iterable[Path]) -> Bundle:
+    """Collects the files around ``folder`` for a command that may add commits to what is checked out.
+
+    named: files that the command reads, which are brought also if git ignores them.
+    Raises RequestError if they are too large.
+    """
+    bundle = _bundle(folder.resolve(), [path.resolve() for path in named], lambda: ())
+    if bundle.repository is None:
+        return bundle
+    return replace(bundle, head=_git(["git", "-C", str(bundle.root), "rev-parse", "HEAD^{tree}"]).strip())
+
+
+def _bundle(folder: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> Bundle:
+    """``named``: brought also if git ignores them. ``beside``: brought with such a file."""
+    root = _repository_root(folder)
     if root is None:
-        return Bundle(file.parent, "", tar_of(file.parent, sorted(_every(file.parent))))
+        return Bundle(folder, "", tar_of(folder, sorted(_every(folder))))
     repository = cache_folder() / "bundles" / f"{_key_of(root)}.git"
     tree = _tree(root, repository)
     listed = _git(["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard"]).split("\0")
     names = [root / name for name in listed if name]
-    tracked = _git(["git", "-C", str(root), "ls-files", "-z", "--", str(file)])
-    if not tracked and file not in names:  # git ignores it
-        names += [path for path in file.parent.glob("*.py") if path not in names]
-    return Bundle(root, tree, tar_of(root, sorted(names)), repository)
+    tracked = {root / name for name in _git(["git", "-C", str(root), "ls-files", "-z"]).split("\0")}
+    if ignored := [path for path in named if path not in tracked and path not in names]:
+        names += [path for path in (*ignored, *beside()) if path not in names and path not in tracked]
+    return Bundle(root, tree, tar_of(root, sorted(set(names))), repository)
 
 
 def _repository_root(folder: Path) -> Path | None:

@@ -31,10 +31,8 @@ from tilewright.errors import (
     UnknownChoice,
     in_one_line,
 )
+from tilewright.task.missing_language import EXTRAS, missing_in, needs, stood_in
 from tilewright.task.task import Task
-
-EXTRAS = {"triton": "tilewright[triton]", "cutlass": "tilewright[cutedsl]"}
-"""Maps a module of a kernel language to the extra that installs the module."""
 
 
 @dataclass
@@ -56,7 +54,8 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     where: ``FILE`` or ``FILE:TASK``. TASK is the task's name, or the variable that holds the task.
     files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
     Raises TaskError if the file cannot be imported, has no task, or has several tasks and ``where`` names none of them.
-    Raises CompilerMissing if the file imports a kernel language that is not installed.
+    Raises CompilerMissing if the file imports a kernel language that is not installed. If only some implementations of
+    the task need the language, these are left out (`Task.left_out`).
     """
     file, wanted = file_named(where)
     if not file:
@@ -68,7 +67,7 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     loading = _Loading(path, dict(files or {}))
     token = _LOADING.set(loading)
     try:
-        module = _executed(path, loading.files.get(str(path)), "task")
+        module, missing = _with_stand_ins(loading)
     finally:
         _LOADING.reset(token)
     known = {str(path), *map(str, loading.modules)}
@@ -78,8 +77,46 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
             "fix: call tilewright.editable in the task file itself, outside any function"
         )
     task = _chosen({name: task for name, task in vars(module).items() if isinstance(task, Task)}, wanted, file)
+    if missing is not None:
+        task = _without_missing(task, missing)
     backward = task.backward and replace(task.backward, file=path)
     return replace(task, file=path, edit=_edit(task, loading), backward=backward)
+
+
+def _with_stand_ins(loading: _Loading) -> tuple[ModuleType, CompilerMissing | None]:
+    """Runs the task file, with stand-ins for languages that are not installed. Also returns the error without them."""
+    languages: list[str] = []
+    first: CompilerMissing | None = None
+    while True:
+        try:
+            with stood_in(languages):
+                return _executed(loading.path, loading.files.get(str(loading.path)), "task"), first
+        except TilewrightError as error:
+            first = first or (error if isinstance(error, CompilerMissing) else None)
+            cause: BaseException | None = error
+            while isinstance(cause, CompilerMissing):  # one for each file between the task and the import
+                cause = cause.__cause__
+            if not isinstance(cause, ModuleNotFoundError) or cause.name in (None, *languages):
+                if first is None:
+                    raise
+                raise first from None
+            languages.append(str(cause.name))
+            loading.modules.clear()
+
+
+def _without_missing(task: Task, missing: CompilerMissing) -> Task:
+    """Returns the task without the implementations that need a language that is not installed.
+
+    Raises ``missing`` if no implementation is left, or if the task has none.
+    """
+    used = {name: missing_in(each.launch) for name, each in task.implementations.items()}
+    kept = {name: each for name, each in task.implementations.items() if used[name] is None}
+    if not kept:
+        raise missing
+    left_out = (
+        f"implementation '{name}' is left out: it {needs(used_by)}" for name, used_by in used.items() if used_by
+    )
+    return replace(task, implementations=kept, left_out=tuple(left_out))
 
 
 def file_named(where: str) -> tuple[str, str]:
@@ -240,8 +277,7 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
         here = isinstance(error, SyntaxError) and error.filename == source
         line = error.lineno if here else _line_in(error, source)  # type: ignore[union-attr]
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-            missing = f"needs {error.name}, which is not installed; fix: pip install '{EXTRAS[error.name]}'"
-            raise CompilerMissing(f"{path.name}:{line}: {missing}") from error
+            raise CompilerMissing(f"{path.name}:{line}: {needs(error.name)}") from error
         raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}{_remedy(error)}") from error
     finally:
         if package is None:

@@ -113,6 +113,7 @@ class Task(Declaration):
     architectures: the architectures that the kernel ships on, such as ``("sm_90", "sm_100")``. `optimize` for one of
         them keeps what ships on the others.
     backward: the task of the gradient. It reads inputs of this task and ``d_<output>``, and writes ``d_<input>``.
+    left_out: a line for each implementation that `load_task` left out, because its language is not installed.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Task(Declaration):
     precision: str | None = None
     architectures: tuple[str, ...] = ()
     backward: Task | None = None
+    left_out: tuple[str, ...] = field(default=(), compare=False)
     file: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

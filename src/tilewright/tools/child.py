@@ -220,6 +220,16 @@ def running(group: int) -> Iterator[None]:
             _running.pop(group, None)
 
 
+@contextmanager
+def swept(folder: Path) -> Iterator[None]:
+    """Kills at the end of the block, or when this process is killed, what tools with the workplace ``folder`` left."""
+    with kept(f"sweep {folder}"):
+        try:
+            yield
+        finally:
+            keeper.sweep(str(folder))
+
+
 def _limit(pid: int, seconds: float) -> None:
     budget = math.ceil(seconds)
     with suppress(OSError):  # it has ended already

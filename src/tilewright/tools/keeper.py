@@ -1,9 +1,9 @@
 """Cleans up after a Tilewright process that was killed: kills its tools and removes their folders.
 
 The keeper is a process of its own. It reads duties from its standard input: ``+ kill 123`` adds a duty, ``- kill 123``
-removes it. A duty is ``kill GROUP`` or ``remove FOLDER``. When the Tilewright process has ended, the keeper carries out
-the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper, because it does not end the children of a tool. Also,
-a process with threads cannot set it safely between fork and exec.
+removes it. A duty is ``kill GROUP``, ``sweep FOLDER`` or ``remove FOLDER``. When the Tilewright process has ended, the
+keeper carries out the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper, because it does not end the
+children of a tool. Also, a process with threads cannot set it safely between fork and exec.
 """
 
 import os
@@ -35,9 +35,22 @@ def keep(parent: int) -> None:
         if verb == "kill":
             with suppress(OSError):
                 os.killpg(int(what), signal.SIGKILL)
+        elif verb == "sweep":
+            sweep(what)
     for verb, _, what in (duty.partition(" ") for duty in duties):
         if verb == "remove":
             _remove(what)
+
+
+def sweep(folder: str) -> None:
+    """Kills the processes whose ``TMPDIR`` is ``folder``: those of a tool that left the tool's process group."""
+    mark = os.fsencode(f"TMPDIR={folder}")
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            with open(f"/proc/{process}/environ", "rb") as file:
+                marked = mark in file.read().split(b"\0")
+            if marked:
+                os.kill(int(process), signal.SIGKILL)
 
 
 def _remove(folder: str) -> None:

@@ -80,6 +80,13 @@ def test_one_that_never_answers_is_killed_with_its_children(file: Path, tmp_path
     assert reason.startswith("1 unusable answer of the proposer in a row (--propose-failures)") and gone(seconds)
 
 
+def test_what_leaves_the_process_group_of_the_command_ends_with_it(file: Path, tmp_path: Path) -> None:
+    seconds = for_ever()
+    left = f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\nprint('nothing')\n"
+    rows, _ = ran(file, ProposerCommand(python(tmp_path, left)), failures=1)
+    assert rows[0].status == "crash" and gone(seconds)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

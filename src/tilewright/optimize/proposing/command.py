@@ -1,8 +1,9 @@
 """Reaches a proposer that is a command: one process for each proposal, with the request on its standard input.
 
-The process has its own process group, a scratch folder as ``TMPDIR``, and a time limit after which the whole group is
-killed. Settings of Tilewright are taken out of its environment, so commands of Tilewright that it calls have a ledger
-of their own. All other variables stay: a model's key may be among them.
+The process has its own process group, a scratch folder as ``TMPDIR``, and a time limit. At its end, or at the limit,
+the whole group is killed, and what has left the group. Settings of Tilewright are taken out of its environment, so
+commands of Tilewright that it calls have a ledger of their own. All other variables stay: a model's key may be among
+them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ProposerCommand:
     def _run(self, words: list[str], text: str, seconds: float) -> child.Finished:
         """Runs the command. Raises `NoAnswer` if it does not end in time."""
         cores = os.cpu_count() or 1
-        with child.workplace() as folder:
+        with child.workplace() as folder, child.swept(folder):
             (folder / "request.json").write_text(text)
             kept = {name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")}
             try:  # all cores may be used, so the limit is that of the wall time

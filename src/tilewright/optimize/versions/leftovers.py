@@ -22,9 +22,9 @@ from typing import Literal, TypeAlias
 from tilewright.errors import MachineError
 from tilewright.ledger.runs import LedgerFile
 from tilewright.optimize.versions.entries import unfinished_runs
-from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.locks import is_free
 from tilewright.optimize.versions.repositories import run_refs, word
+from tilewright.tools.git import Git, GitError
 
 Kind: TypeAlias = Literal["killed", "refs", "branches", "written", "runs", "jobs", "repositories", "temporary"]
 KINDS: dict[Kind, str] = {
