@@ -176,7 +176,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "terminated client": (lambda t: kill(t.the_client(), signal.SIGTERM), 1),
     "killed client and resident process": (client_and_agent, 1),
     "killed srun of the connection": (lambda t: kill(t.cluster.connections()), 0),
-    "killed srun of the resident process": (lambda t: kill(t.cluster.keepers()), 0),
+    "killed srun of the resident process": (lambda t: kill(t.cluster.keepers()), 1),
     "killed resident process": (lambda t: kill(t.cluster.agents()), 1),
     "frozen resident process": (lambda t: kill(t.cluster.agents(), signal.SIGSTOP), 1),
     "killed worker": (lambda t: kill(t.workers()), 1),

@@ -134,6 +134,9 @@ class Agent:
         """Takes a client, and starts what it wants if it is the first."""
         gpu = detect()
         place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
+        if self.run is not None:
+            with suppress(OSError):
+                going(self.run, "served").touch()
         new = attach.client != self.client
         resumed = self.first is not None or self._taken_over(attach, place)
         if new:
@@ -338,9 +341,9 @@ class Agent:
         os._exit(0)
 
 
-def going(run: Path) -> Path:
-    """Returns the file that is there until the run ends in this allocation."""
-    return run / f"going-{os.environ.get('SLURM_JOB_ID', '')}"
+def going(run: Path, what: str = "going") -> Path:
+    """Returns the file that is there until the run ends in this allocation. ``what``: another file for the script."""
+    return run / f"{what}-{os.environ.get('SLURM_JOB_ID', '')}"
 
 
 def starting(words: Sequence[str]) -> list[str]:

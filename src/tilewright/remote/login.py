@@ -40,7 +40,7 @@ ENDING_SECONDS = 30.0
 AT_ONCE_SECONDS = 15.0
 """With ``immediate``, an allocation may wait so long."""
 FEWEST_SECONDS, DEATHS, NOT_SHARED, DIES = 10, 3, 91, 92
-"""The script gives up after so many resident processes in a row that ended within so many seconds."""
+"""The script gives up after so many resident processes in a row that ended within so many seconds and served nobody."""
 ENV = {
     name: value
     for name, value in os.environ.items()
@@ -145,15 +145,18 @@ def script(
 #!/bin/sh
 cd {shlex.quote(str(base / cwd))} || exit {NOT_SHARED}
 export PYTHONPATH={shlex.quote(boot.python_path(where, code))}
-going={shlex.quote(str(folder))}/going-$SLURM_JOB_ID code={shlex.quote(str(folder))}/code-$SLURM_JOB_ID
+run={shlex.quote(str(folder))}
+going=$run/going-$SLURM_JOB_ID served=$run/served-$SLURM_JOB_ID
 touch "$going"
 deaths=0
 while [ -e "$going" ]; do
   began=$(date +%s)
   {shlex.join(step)} --cpus-per-task="$SLURM_CPUS_ON_NODE" \\
     {shlex.join(agent)} "@{socket_name(folder.name, "$SLURM_JOB_ID")}" {shlex.join(after)} </dev/null
-  echo $? >"$code"
-  if [ $(($(date +%s) - began)) -lt {FEWEST_SECONDS} ]; then deaths=$((deaths + 1)); else deaths=0; fi
+  echo $? >"$run/code-$SLURM_JOB_ID"
+  deaths=$((deaths + 1))
+  if [ -e "$served" ] || [ $(($(date +%s) - began)) -ge {FEWEST_SECONDS} ]; then deaths=0; fi
+  rm -f "$served"
   if [ -e "$going" ] && [ $deaths -ge {DEATHS} ]; then exit {DIES}; fi
 done
 exit 0
