@@ -42,8 +42,8 @@ from tilewright.executors.slurm import Slurm  # noqa: E402
 from tilewright.remote import job_spec  # noqa: E402
 from tilewright.worker.messages import PrepareInputs  # noqa: E402
 
-EACH, BETWEEN, STEP_MILLISECONDS, LINGER_SECONDS, FROZEN_SECONDS = 4, 3, 60, 30.0, 4.0
-STARTS, RUN_SECONDS, LEFT_SECONDS = 8, 240.0, 60.0
+EACH, BETWEEN, STEP_MILLISECONDS, LINGER_SECONDS, FROZEN_SECONDS = 4, 3, 60, 150.0, 4.0
+STARTS, RUN_SECONDS, LEFT_SECONDS = 8, 300.0, 60.0
 SET_ASIDE = Path(__file__).with_name("slurm_set_aside.txt")
 WORKER = str(ROOT / "tests" / "slurm" / "worker.py")
 
@@ -154,7 +154,15 @@ def preempted(trial: Trial) -> None:
 
 
 def over(trial: Trial) -> None:
-    trial.cluster.say("scontrol", "update", f"JobId={trial.job()}", "TimeLimit=1")
+    """Lets the walltime end while the client waits: SLURM looks every half a minute."""
+    job = trial.job()
+    kill(trial.the_client(), signal.SIGSTOP)
+    trial.cluster.say("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    for _ in range(150):
+        if "JobState=RUNNING" not in trial.cluster.say("scontrol", "-o", "show", "job", job):
+            break
+        time.sleep(1.0)
+    kill(trial.the_client(), signal.SIGCONT)
 
 
 def full(trial: Trial) -> None:
