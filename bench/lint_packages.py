@@ -1,10 +1,11 @@
-"""`tilewright lint` over ten packages of PyPI that a seed draws: sixty findings, with the code that a judge needs.
+"""`tilewright lint` over packages of PyPI that a seed draws: sixty findings, with the code that a judge needs.
 
     python bench/lint_packages.py FOLDER OUT.json
     python bench/lint_packages.py OUT.json --judged A.json B.json
 
 FOLDER keeps the unpacked wheels; a package that is there is not fetched again. A package without a wheel for Python
-3.12, with one above 100 MB, or without a finding is passed over, and the next one in the drawn order takes its place.
+3.12, with one above 100 MB, or without a finding is passed over. Packages are drawn until ten have findings and sixty
+findings are there, or the pool ends.
 Two judges then read OUT.json, apart from one another, and nothing else. A verdict file maps the number of a finding to
 ``true``, ``useless`` (right, but nobody would change the code for it) or ``false``, each with a reason.
 """
@@ -27,14 +28,35 @@ from tilewright.errors import TilewrightError
 from tilewright.lint.linting import lint_paths
 from tilewright.lint.rule import LintFinding
 
-SEED, PACKAGES, FINDINGS = 20261128, 10, 60
-CANDIDATES = (
-    "autoawq", "bitsandbytes", "comfy-kitchen", "conch-triton-kernels", "cut-cross-entropy", "deepspeed", "flag-gems",
-    "gemlite", "gptqmodel", "helion", "hqq", "lightning-attn", "lmdeploy", "megablocks",
-    "native-sparse-attention-pytorch", "nunchaku", "quack-kernels", "ring-attention-pytorch", "sageattention",
-    "sglang", "torchao", "triton-kernels", "tritonparse", "turbot5", "unsloth", "xformers",
-)  # fmt: skip
-"""Packages with kernels in Triton, none of which the rules were written for."""
+SEED, PACKAGES, FINDINGS = 20261129, 10, 60
+POOL = """
+    accelerated-scan adam-mini aphrodite-engine areal auto-gptq axolotl bitblas bm3d-triton boltz came-pytorch
+    causal-conv1d colortransfer-triton colossalai comfy-kitchen compressed-tensors crossentropy-triton
+    cuda-kernel-verifier cuda-triton-multiarch cupydiff cut-cross-entropy cutile-gpt cutile-stencil cuzipnn diffsynth
+    dinfer disentangled-flash dlblas dsalt ebt-flash-attention eigentune emerging-optimizers evo2 exllamav2 exllamav3
+    fast-plaid fastaf fasterkernels fastvideo flame flash-attention-softmax-n flash-attention-x flash-attn-triton
+    flash-colsum flash-kmeans flash-mlm flash-sinkhorn flash-swiglu-mlp flash-xlstm-exp flashslice flashspec
+    fouroversix freesolo-chalk fused-turboquant fvdb galore-torch geak-eval gemlite gptq-triton gptqmodel gpucheck
+    gram-newton-schulz grouped-mm-bf16 gru-qat heavyball helion hilbertsfc hqq hydragen ibu-boost internevo jax-triton
+    jvp-flash-attention kernels kvcached kvpress lanczos-triton late-interaction-kernels lightllm llmcompressor
+    lmcache local-corr-lumi localcorr mamba-ssm mandelbrot-benchmark megablocks megatron-core memeff minference
+    mingru-scans mirai-compiler mlstm-kernels nano-triton nanotron natten nunchaku omnivoice-triton onecomp-runtime
+    openfold optimum-quanto orda-kernel otf-llm parallax-kernel ply-ai prlx pytorch-optimizer qattn qwen3-tts-triton
+    rfdetr-ghost ring-flash-attn rotalabs-accel saga-activation sageattention siglip-kernel simpletuner
+    space-filling-pytorch spconv-triton st-attn stanford-stk stripedhyena tetherpy titans-pytorch tokenspeed-iris
+    tokenspeed-triton-kernels tokenspeed-tritonblas torch-fps torchnorm torchtitan torchtune tridec triton-augment
+    triton-autolib triton-blackhole triton-copilot triton-csprng triton-kernels triton-lib triton-muon-adamw
+    triton-neural triton-qml triton-runner triton-sigmoid triton-sleuth triton-submodular triton-transformer
+    triton-util triton-utils triton-viz tritonllm tritonparse ttsem turboadam turbopress turboquant turboquant-engine
+    turboquant-gpu turboquant-vllm use-triton-in-paddle verl vllm-omni vsa xfuser xlstm xtuner yunchang zion-60eb
+""".split()  # noqa: SIM905 -- a literal list would have a line for each name
+"""Packages of PyPI whose summary names Triton or cuTile, or that are known to have such kernels.
+
+Left out are packages that were read while the rules were written: those of the first draw with seed 20261128 (whose
+findings led to narrower rules), adasplash, bastile, colsearch, deepspeed, fla-core, flash-attention-triton, flashlib,
+flashnn, flashinfer, kernel-fun, liger-kernel, mase-triton, miniworld-engine, moe-ops, ninetoothed, stackkernels,
+tilegym, triformer, trinix, unsloth-zoo, vllm, xformers and xjh-gems, and copies of them.
+"""
 LARGEST = 100e6
 AROUND = 30
 """Lines of code before and after a finding."""
@@ -59,6 +81,10 @@ def fetched(package: str, folder: Path) -> Path | str:
     return into
 
 
+def _version(package: str, folder: Path) -> str:
+    return next((wheel.name.split("-")[1] for wheel in (folder / "wheels" / package).glob("*.whl")), "")
+
+
 def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[str, Any]:
     path = finding.file
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -66,16 +92,17 @@ def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[
     code = "\n".join(f"{n + 1:5} {lines[n]}" for n in range(first, min(last, len(lines))))
     return {
         "number": number, "package": package, "file": path.relative_to(root).as_posix(), "line": finding.line,
-        "code": finding.code, "level": finding.level, "message": finding.message, "text": code,
+        "code": finding.code, "level": finding.level, "message": finding.message, "title": finding.rule.title,
+        "why": finding.rule.why, "fix": finding.rule.fix, "text": code,
     }  # fmt: skip
 
 
 def drawn(folder: Path) -> dict[str, Any]:
     """Returns the record: the packages in the order in which they were drawn, and the findings to judge."""
     draw = random.Random(SEED)
-    order, used, passed, every = draw.sample(CANDIDATES, len(CANDIDATES)), {}, {}, []
+    order, used, passed, every = draw.sample(POOL, len(POOL)), {}, {}, []
     for package in order:
-        if len(used) == PACKAGES:
+        if len(used) >= PACKAGES and len(every) >= FINDINGS:
             break
         root = fetched(package, folder)
         try:
@@ -87,6 +114,7 @@ def drawn(folder: Path) -> dict[str, Any]:
             continue
         found = sorted(report.findings, key=lambda each: (str(each.file), each.line, each.code))
         used[package] = {
+            "version": _version(package, folder),
             "files": len(report.files),
             "findings": len(found),
             "rules": dict(Counter(f.code for f in found)),
@@ -99,9 +127,13 @@ def drawn(folder: Path) -> dict[str, Any]:
 
 
 def judged(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
-    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge."""
+    """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge.
+
+    Leaves out the code, which the packages have.
+    """
     verdicts = [json.loads(file.read_text()) for file in files]
     for row in record["findings"]:
+        row.pop("text", None)
         row["judged"] = [each[str(row["number"])] for each in verdicts]
     of = [Counter(each[str(row["number"])]["verdict"] for row in record["findings"]) for each in verdicts]
     return {**record, "verdicts": [dict(each) for each in of]}

@@ -230,6 +230,26 @@ EXAMPLES: dict[str, Example] = {
             ct.launch(stream, (8,), copy.replace_hints(occupancy=best.occupancy), (x, y, best.TILE))
         """,
     ),
+    "TW112": _both(
+        """\
+        def run(x, y, n, stream):
+            key = (n, x.dtype, str(x.device), x.stride(), x.data_ptr() % 16)
+            some = torch.randn(64)
+            if key not in _cache:
+                result = exhaustive_search([64, 128], stream, lambda t: (8,), copy, lambda t: (some, y, t))
+                _cache[key] = result.best.config
+            ct.launch(stream, (16,), copy, (x, y, _cache[key]))  # ! !
+        """,
+        """\
+        def run(x, y, n, stream):
+            key = (n, x.dtype, str(x.device), x.stride(), x.data_ptr() % 16)
+            some = torch.randn(x.shape)
+            if key not in _cache:
+                result = exhaustive_search([64, 128], stream, lambda t: (n // t,), copy, lambda t: (some, y, t))
+                _cache[key] = result.best.config
+            ct.launch(stream, (n // _cache[key],), copy, (x, y, _cache[key]))
+        """,
+    ),
     "TW201": _both(
         GOOD.replace(
             "key = (n, x.dtype, str(x.device), x.stride(), x.data_ptr() % 16)", "key = (x.dtype, str(x.device))  # !"

@@ -109,7 +109,10 @@ def test_a_folder_without_a_python_file_is_a_wrong_request(tmp_path: Path, file:
         lint_paths([file, folder])
 
 
-@pytest.mark.parametrize("text", ["import os\nos.environ.get({})\n", "x = {}\n"], ids=["rule", "parser"])
+READS = "import os\nfrom cuda.tile.tune import exhaustive_search\nexhaustive_search([])\nos.environ.get({})\n"
+
+
+@pytest.mark.parametrize("text", [READS, "x = {}\n"], ids=["rule", "parser"])
 def test_a_file_that_is_nested_too_deep_is_a_finding(tmp_path: Path, file: Path, text: str) -> None:
     """The first is valid, and a rule wants its text; the second is too much for Python's own parser."""
     deep = tmp_path / "a_deep.py"
@@ -274,6 +277,7 @@ def below(folder: Path, name: str, text: str) -> dict[str, str]:
 def test_a_file_without_the_language_is_not_parsed(tmp_path: Path) -> None:
     """Below a folder. A file that the user names is."""
     assert not below(tmp_path, "web.py", "def f(:\n")
+    assert not below(tmp_path, "note.py", "import torch\n# faster than Triton's\ndef f(:\n")
     assert codes(lint_paths([tmp_path / "web.py"])) == {"TW001"}
     assert below(tmp_path, "ops.py", "import cuda.tile\ndef f(:\n") == {"TW001": "error"}
 

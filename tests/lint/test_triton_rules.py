@@ -95,7 +95,7 @@ def test_a_hook_that_only_sets_blocks_restores_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("key", "missing"),
-    [('"n"', "leaves out N and CAUSAL,"), ('"n", "N"', "leaves out CAUSAL,"), ('"n", "CAUSAL"', "leaves out N,")],
+    [('"n"', "leaves out N and STEPS ("), ('"n", "N"', "leaves out STEPS ("), ('"n", "STEPS"', "leaves out N (")],
 )
 def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -> None:
     (message,) = messages("TW602", KEYED.format(key=key, mark=""))
@@ -105,29 +105,71 @@ def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("CAUSAL=causal", "CAUSAL=False"),
-        ("CAUSAL=causal", "CAUSAL=x.dtype == torch.float32"),
-        ("CAUSAL=causal", "CAUSAL=not isinstance(w, torch.Tensor)"),
-        ("CAUSAL=causal", "CAUSAL=size > 512"),
-        ("CAUSAL=causal", "CAUSAL=True if w is not None else False"),
-        ("    if CAUSAL:\n        value = value + tl.load(x)", "    value += 1 if CAUSAL else -1"),
-        ("    norm[", "    w = torch.ones(size) if causal else None\n    norm["),
-        ("    norm[", "    w = None\n    if causal:\n        w = torch.ones(size)\n    norm["),
+        ("STEPS=steps", "STEPS=False"),
+        ("STEPS=steps", "STEPS=x.dtype == torch.float32"),
+        ("STEPS=steps", "STEPS=not isinstance(w, torch.Tensor)"),
+        ("STEPS=steps", "STEPS=size > 512"),
+        ("STEPS=steps", "STEPS=True if w is not None else False"),
+        ("    for _ in tl.static_range(STEPS):\n        value = value + tl.load(x)", "    value += 1 if STEPS else -1"),
+        ("    norm[", "    w = torch.ones(size) if steps else None\n    norm["),
+        ("    norm[", "    w = None\n    if steps:\n        w = torch.ones(size)\n    norm["),
         ("norm[(4,)](x, y, w", "norm[(4,)](*more"),
     ],
 )
 def test_a_constant_that_the_key_determines_is_left_alone(old: str, new: str) -> None:
-    text = KEYED.format(key='"N", "CAUSAL"', mark="").replace(', "CAUSAL"]', "]")
+    text = KEYED.format(key='"N", "STEPS"', mark="").replace(', "STEPS"]', "]")
     assert messages("TW602", text)
     assert not messages("TW602", text.replace(old, new).replace("triton.next_power_of_2(size)", "size"))
 
 
+FLAGGED = KEYED.format(key='"N"', mark="").replace("for _ in tl.static_range(STEPS)", "if STEPS")
+
+
+@pytest.mark.parametrize(("passed", "is_found"), [("rows == 1", True), ("steps", False), ("w is None", False)])
+def test_a_flag_counts_if_the_file_shows_both_values(passed: str, is_found: bool) -> None:
+    """A flag that callers pass on is the same in most programs."""
+    text = FLAGGED.replace("STEPS=steps", f"STEPS={passed}")
+    said = "calls that differ in it run the one of 4 configurations that was timed for the first call; add to key"
+    found = messages("TW602", text)
+    assert bool(found) == is_found
+    assert all("leaves out STEPS (selecting other loops or loads)" in one and said in one for one in found)
+
+
 @pytest.mark.parametrize(
-    ("old", "new"), [("value + tl.load(x)", "value * 2"), ("CAUSAL", "IS_FP8"), ("CAUSAL", "Q_DTYPE")]
+    ("old", "new"), [("value + tl.load(x)", "value * 2"), ("STEPS", "IS_FP8"), ("STEPS", "Q_DTYPE")]
 )
 def test_flags_of_arithmetic_and_of_dtypes_are_left_alone(old: str, new: str) -> None:
-    text = KEYED.format(key='"n", "N"', mark="")
+    text = FLAGGED.replace("STEPS=steps", "STEPS=rows == 1")
     assert messages("TW602", text) and not messages("TW602", text.replace(old, new))
+
+
+@pytest.mark.parametrize("step", ["tl.cdiv(STEPS, BLOCK)", "range(0, STEPS, BLOCK)"])
+def test_the_range_of_a_loop_counts_if_its_step_is_tuned(step: str) -> None:
+    loop = step if step.startswith("range") else f"range({step})"
+    text = KEYED.format(key='"n", "N"', mark="").replace("tl.static_range(STEPS)", loop)
+    assert messages("TW602", text)
+    assert not messages("TW602", text.replace(", BLOCK)", ", 64)"))
+
+
+def test_a_bucket_in_the_key_stands_for_what_follows_from_the_length() -> None:
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=steps", "STEPS=size // 64")
+    assert messages("TW602", text.replace("N=triton.next_power_of_2(size)", "N=64"))
+    assert not messages("TW602", text)
+
+
+@pytest.mark.parametrize(
+    ("before", "passed", "is_found"),
+    [
+        ("rows, count = x.shape", "count", True),
+        ("size, count = ctx.dims", "count", False),
+        ("pass", "steps", True),
+        ("pass", "block_steps", False),
+    ],
+)
+def test_a_size_whose_origin_the_text_does_not_show_is_left_alone(before: str, passed: str, is_found: bool) -> None:
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=steps", f"STEPS={passed}")
+    text = text.replace("steps=1", "steps, block_steps, ctx").replace("    norm[", f"    {before}\n    norm[")
+    assert bool(messages("TW602", text)) == is_found
 
 
 def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
@@ -135,34 +177,34 @@ def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
         KEYED.format(key='"N"', mark="")
         .replace("triton.next_power_of_2(size)", "rows")
         .replace("    norm[", "    block = size\n    norm[")
-        .replace("CAUSAL=causal", "CAUSAL=size > 9")
+        .replace("STEPS=steps", "STEPS=size > 9")
     )
     assert messages("TW602", text)
     assert not messages("TW602", text.replace("N=rows", "N=block"))
 
 
 def test_a_value_that_is_kept_in_an_attribute_is_followed() -> None:
-    text = KEYED.format(key='"N"', mark="").replace("CAUSAL=causal", "CAUSAL=ctx.causal")
+    text = KEYED.format(key='"N"', mark="").replace("STEPS=steps", "STEPS=ctx.steps")
     assert messages("TW602", text)
-    kept = "\n\ndef forward(ctx):\n    causal = True\n    ctx.causal = causal\n"
+    kept = "\n\ndef forward(ctx):\n    steps = True\n    ctx.steps = steps\n"
     assert not messages("TW602", text + kept)
-    assert messages("TW602", text + kept + "    ctx.causal = False\n")
+    assert messages("TW602", text + kept + "    ctx.steps = False\n")
 
 
 def test_two_launches_with_different_flags_share_an_entry() -> None:
-    text = KEYED.format(key='"N"', mark="").replace("CAUSAL=causal", "CAUSAL=True")
+    text = KEYED.format(key='"N"', mark="").replace("STEPS=steps", "STEPS=True")
     assert not messages("TW602", text)
-    assert messages("TW602", text + "    norm[(4,)](x, y, w, 4, N=64, HAS_W=w is not None, CAUSAL=False)\n")
-    assert not messages("TW602", text + "    norm[(4,)](x, y, None, 4, N=64, HAS_W=False, CAUSAL=False)\n")
+    assert messages("TW602", text + "    norm[(4,)](x, y, w, 4, N=64, HAS_W=w is not None, STEPS=False)\n")
+    assert not messages("TW602", text + "    norm[(4,)](x, y, None, 4, N=64, HAS_W=False, STEPS=False)\n")
 
 
 @pytest.mark.parametrize(("asks", "is_found"), [("w", False), ("N", True)])
 def test_a_heuristic_above_the_tuner_follows_from_tensors_but_not_from_constants(asks: str, is_found: bool) -> None:
-    above = f'@triton.heuristics({{"CAUSAL": lambda args: args["{asks}"] is not None}})\n'
-    text = above + KEYED.format(key='"n"', mark="").lstrip().replace(", CAUSAL=causal", "").replace(
+    above = f'@triton.heuristics({{"STEPS": lambda args: args["{asks}"] is not None}})\n'
+    text = above + KEYED.format(key='"n"', mark="").lstrip().replace(", STEPS=steps", "").replace(
         "N=triton", "N=64 or triton"
     )
-    assert any("CAUSAL" in message for message in messages("TW602", text)) == is_found
+    assert any("STEPS" in message for message in messages("TW602", text)) == is_found
 
 
 # Offsets ----------------------------------------------------------------------------------------------

@@ -66,6 +66,19 @@ def test_dtypes_and_the_presence_of_a_tensor_are_in_the_key() -> None:
     assert tuned(TENSOR, None, 3, FLAG=True) == 7
 
 
+def test_a_tensor_in_the_key_is_searched_again_for_each_object() -> None:
+    tuned, tensor = Tuned(key=["x"]), type("Tensor", (), {"dtype": "torch.float32"})
+    assert tuned(tensor(), TENSOR, 3, FLAG=True) == 7
+    assert tuned(tensor(), TENSOR, 3, FLAG=True) == 7
+
+
+def test_each_new_length_and_each_repeated_configuration_is_timed() -> None:
+    tuned = Tuned([CONFIGS[0], *CONFIGS, triton.Config({"BLOCK": 64}, num_warps=4)])
+    assert [tuned(TENSOR, TENSOR, length, FLAG=True) for length in (3, 4, 3)] == [13, 13, 1]
+    assert [one.num_warps for one in CONFIGS] == [4, 4]
+    assert CONFIGS[0].num_stages == 3
+
+
 def test_a_name_that_is_no_parameter_is_refused() -> None:
     with pytest.raises(ValueError, match="not kernel arguments: m"):
         Tuned(key=["m"])

@@ -39,24 +39,24 @@ IN_PLACE = BODY.replace("store(y", "store(x")
 KEYED = """
 @triton.autotune(CONFIGS, key=[{key}])  {mark}
 @triton.jit
-def norm(x, y, w, n, N: tl.constexpr, HAS_W: tl.constexpr, CAUSAL: tl.constexpr, BLOCK: tl.constexpr):
+def norm(x, y, w, n, N: tl.constexpr, HAS_W: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * N + tl.arange(0, N)
     value = tl.load(x + at, at < n)
     if HAS_W:
         value *= tl.load(w + at, at < n)
-    if CAUSAL:
+    for _ in tl.static_range(STEPS):
         value = value + tl.load(x)
     tl.store(y + at, value, at < n)
 
 
-def run(x, y, w, rows, size, causal=False):
-    norm[(4,)](x, y, w, rows, N=triton.next_power_of_2(size), HAS_W=w is not None, CAUSAL=causal)
+def run(x, y, w, rows, size, steps=1):
+    norm[(4,)](x, y, w, rows, N=triton.next_power_of_2(size), HAS_W=w is not None, STEPS=steps)
 """
 
 EXAMPLES = {
     "TW601": example(tuned('CONFIGS, key=["n"]', IN_PLACE).replace('"])', '"])  # !', 1),
                      tuned('CONFIGS, key=["n"], restore_value=["x"]', IN_PLACE)),
-    "TW602": example(KEYED.format(key='"n"', mark="# !"), KEYED.format(key='"N", "CAUSAL"', mark="")),
+    "TW602": example(KEYED.format(key='"n"', mark="# !"), KEYED.format(key='"N", "STEPS"', mark="")),
     "TW603": example(
         """
         os.environ["ENABLE_TILE"] = "1"
@@ -116,6 +116,52 @@ EXAMPLES = {
     "TW606": example(
         tuned('CONFIGS, key=["n"]') + "\n\nscale[(4,)](a, b, 256, BLOCK=64)  # !\n",
         tuned('CONFIGS, key=["n"]') + "\n\nscale[(4,)](a, b, 256)\n",
+    ),
+    "TW610": example(
+        """
+        @triton.autotune(CONFIGS, key=["n", "y"])  # ! !
+        """ + BODY.replace("\n", "\n        ") + """
+        def run(x, y):
+            scale[(4,)](x, y, x.numel())
+        """,
+        """
+        @triton.autotune(CONFIGS, key=["n"])
+        """ + BODY.replace("\n", "\n        ") + """
+        def run(x, y):
+            scale[(4,)](x, y, triton.next_power_of_2(x.numel()))
+        """,
+    ),
+    "TW611": example(
+        """
+        @triton.autotune(  # !
+            [
+                triton.Config({"BLOCK": 64}, num_warps=4),
+                triton.Config({"BLOCK": 128}, num_warps=4),
+                triton.Config({"BLOCK": 64}),
+            ],
+            key=["n"],
+        )
+        """ + BODY.replace("\n", "\n        "),
+        """
+        @triton.autotune(
+            [triton.Config({"BLOCK": 64}, num_warps=4), triton.Config({"BLOCK": 64}, num_warps=8)], key=["n"]
+        )
+        """ + BODY.replace("\n", "\n        "),
+    ),
+    "TW612": example(
+        """
+        @triton.autotune(CONFIGS, key=["n"])
+        """ + BODY.replace("\n", "\n        ") + """
+        def run(x, y, n):
+            scale[(triton.cdiv(n, 128),)](x, y, n)  # !
+        """,
+        """
+        @triton.autotune(CONFIGS, key=["n"])
+        """ + BODY.replace("\n", "\n        ") + """
+        def run(x, y, n):
+            scale[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n)
+            scale[(triton.cdiv(n, 64),)](x, y, n)
+        """,
     ),
     "TW607": example(
         """

@@ -6,6 +6,8 @@ Git, ledger, loading and the decision on samples are real; the compiler and the 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -308,6 +310,33 @@ def test_the_limit_interrupts_another_thread() -> None:
             pass  # nothing is left of the first exception
 
     in_thread(work)
+
+
+TRACED = """
+import sys, threading
+from tilewright.optimize.time_limit import TimeUp, within
+
+def work():
+    with within(3600):
+        pass
+    try:
+        with within(0.001):
+            while True:
+                pass
+    except TimeUp:
+        print("interrupted")
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+sys.settrace(lambda *_: None)
+(lambda: print("traced"))()
+"""
+
+
+def test_a_limit_in_another_thread_leaves_nothing_that_stops_a_debugger() -> None:
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted\ntraced\n", done.stderr
 
 
 def test_a_timer_of_the_program_goes_on_after_the_limit() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -27,7 +30,9 @@ from tilewright.ledger.brought import BroughtRuns
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.runs import LedgerFile
 from tilewright.remote import results
+from tilewright.remote.client import Remote
 from tilewright.remote.messages import WorkOrder
+from tilewright.remote.ordering import ordered_command
 from tilewright.remote.work import WorkFolder
 from tilewright.runtime.store.winners import Winners
 
@@ -219,6 +224,59 @@ def test_a_command_goes_on_when_its_client_is_killed_and_is_taken_up_again(
     assert (folder / "out" / "figures.txt").read_text() == "7" and "wrote out/figures.txt" in errors
     assert (tmp_path / "started").read_text() == "x", "it ran once"
     assert not works(loop)
+    (tmp_path / "hold").touch()
+    third = client()
+    assert third.stdout is not None and third.stdout.readline() == "begun\n"
+    third.send_signal(signal.SIGINT)
+    assert "goes on from what it has finished there" in third.communicate(timeout=GRACE)[1]
+    wait_for(lambda: not loop.left() and not works(loop))
+
+
+def test_what_ended_while_nobody_was_there_is_delivered_once(
+    loop: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the reader of the output has closed it."""
+    folder = tmp_path / "user"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    text = SLOW.replace("PLACE", repr(str(tmp_path)))
+    with monkeypatch.context() as patched:
+        patched.setattr(Remote, "brought", lambda self: None)  # the answer is lost
+        assert over_there(Path("slow.py"), text) == 5
+    shutil.rmtree(folder / "out")
+    assert len(works(loop)) == 1
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        over_there(Path("slow.py"), text)
+    assert "this command ended at 2" in capsys.readouterr().err
+    assert (folder / "out" / "figures.txt").read_text() == "7" and (tmp_path / "started").read_text() == "x"
+    wait_for(lambda: not works(loop))
+
+
+class Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_words_and_files_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = repository(tmp_path / "user")
+    (file.parent / "sub").mkdir()
+    (file.parent / ".gitignore").write_text("*.patch\n")
+    for name in ("named.patch", "other.patch"):
+        (file.parent / name).write_text("x")
+    monkeypatch.chdir(file.parent / "sub")
+    change, task = file.parent / "named.patch", "../ops.py:scale"
+    words = ["optimize", task, "--change", str(change), f"--change={change}", "--l2", "cold"]
+    ordered = ordered_command(words, task, [change], "ssh:gpu1")
+    there = ["optimize", "../ops.py:scale", "--change", "../named.patch", "--change=../named.patch", "--l2", "cold"]
+    assert list(ordered.words) == there and ordered.bundle.folder == "sub"
+    with tarfile.open(fileobj=io.BytesIO(ordered.bundle.tar)) as tar:
+        assert tar.getnames() == [".gitignore", "named.patch"], (
+            "what the command names is brought though git ignores it"
+        )
+    monkeypatch.chdir(tmp_path)
+    assert ordered_command(["check", str(file)], str(file), [], "ssh:gpu1").words == ("check", "ops.py")
 
 
 def test_what_changed_here_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from tilewright.cli.main import main
 from tilewright.errors import TilewrightError
-from tilewright.remote import job_spec, queue
+from tilewright.remote import job_spec, login, queue
 
 FULL = {"ssh_host": "login1", "partition": "h100", "account": None, "gpus_per_node": 1, "walltime": "2:00:00"}
 
@@ -91,6 +92,27 @@ def test_a_terminal_is_asked_and_the_answers_are_kept(file: Path, monkeypatch: p
     assert asked.getvalue().count("walltime (") == 2 and "give a time such as" in asked.getvalue()
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert job_spec.read() == spec
+
+
+def test_the_script_starts_the_resident_process_in_the_container(file: Path) -> None:
+    more = {"container_image": "my image.sqsh", "mounts": ["/data:/data"], "python": "/opt/python3", "cpus_per_task": 8}
+    file.write_text(json.dumps(FULL | more))
+    asked, cache = job_spec.read().asked, Path("/scratch/it's me")
+    text = login.script(cache, "code", cache / "runs" / "key", asked, "", "/opt/python3", "work", "ops", 300.0)
+    [command] = [line for line in text.replace("\\\n", " ").splitlines() if "remote.agent" in line]
+    words = shlex.split(command)
+    assert words[:2] == ["srun", "--exact"] and "--gres=gpu:1" in words
+    assert "--container-image=my image.sqsh" in words
+    assert f"--container-mounts={cache}:{cache},/data:/data" in words
+    assert words[words.index("-m") - 1 :][:4] == [
+        "/opt/python3",
+        "-m",
+        "tilewright.remote.agent",
+        "@tilewright-key-$SLURM_JOB_ID",
+    ]
+    options = login.options(asked, "name")
+    assert {"--no-requeue", "--partition=h100", "--time=2:00:00", "--gres=gpu:1", "--cpus-per-task=8"} <= set(options)
+    assert not [word for word in options if word.startswith("--account")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
 from tilewright.remote import messages as said
-from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
+from tilewright.remote.client import LINGER_SECONDS, Remote
+from tilewright.remote.command import run_command
 from tilewright.remote.connection import refused_host
 from tilewright.remote.ordering import ordered_command
 from tilewright.task.loading import file_named

@@ -23,8 +23,13 @@ ROOT = "ROOT"
 """The name of the working directory in SARIF."""
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
 """The comment that suppresses a finding: on the finding's line, or alone on the line above."""
-LANGUAGE = re.compile(rb"triton|cuda[._]tile|cutile|tilegym|tilewright", re.IGNORECASE)
-"""A file below a folder is only read if it has one of these words. Else it has no kernel, launch, search or switch."""
+LANGUAGES = (b"triton", b"cuda.tile", b"cuda_tile", b"cutile", b"tilegym", b"tilewright")
+IN_CODE = re.compile(
+    rb"\b(?:import|from)\b[^\n#]*(?:triton|cuda\.tile|cuda_tile|cutile|tilegym|tilewright)|cuda import tile"
+    rb"|triton\.(?:jit|config|autotune)|\w\.kernel\b"
+)
+"""A file below a folder is only parsed if it has one of these words, in code that imports or uses the language. Else it
+has no kernel, launch, search or switch."""
 TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
 IN_TESTS: dict[Level, Level] = {"error": "warning", "warning": "note", "note": "note"}
 """The levels inside tests, which often do on purpose what a program must not, and which no user waits for."""
@@ -96,7 +101,8 @@ def lint_paths(
 
 def _mentions_a_language(path: Path) -> bool:
     """Returns whether a file may have a finding. Searching the bytes is far faster than parsing. Raises OSError."""
-    return bool(LANGUAGE.search(path.read_bytes()))
+    text = path.read_bytes().lower()
+    return any(word in text for word in LANGUAGES) and bool(IN_CODE.search(text))
 
 
 def _is_test(path: Path) -> bool:

@@ -26,7 +26,7 @@ SHAPE_AT = {
 def tile_functions(file: SourceFile) -> tuple[Named, ...]:
     """Returns kernels, functions decorated as tile functions, and the functions of this file that they call."""
     functions = [kernel.node for kernel in kernels(file)]
-    for node in file.every(ast.FunctionDef):
+    for node in file.every(ast.FunctionDef) if "cuda" in file.packages else ():
         for decorator in node.decorator_list:
             call = decorator.func if isinstance(decorator, ast.Call) else decorator
             if file.dotted(call) == "cuda.tile.function" and "host=True" not in ast.unparse(decorator):

@@ -11,59 +11,70 @@ import re
 from collections.abc import Iterator
 
 from tilewright.lint.caches import CoveredByKey
-from tilewright.source.source_file import DEPTH, SourceFile, argument, keywords, names, own, parameters, returned
+from tilewright.lint.lengths import is_rounded
+from tilewright.source.source_file import DEPTH, SourceFile, keywords, names, own, parameters, returned
 from tilewright.source.triton import TritonKernel, TritonLaunch, launches, operation
 from tilewright.source.values import called_name
 
-COUNTED = {"range", "static_range", "arange"}
+COUNTED = {"range", "static_range", "cdiv"}
+EXTENTS = {"arange": (0, 1), "static_range": (0, 1), "zeros": (0,), "full": (0,), "make_block_ptr": (4,),
+           "make_tensor_descriptor": (3,)}  # fmt: skip
+"""Maps an operation to the positions of the arguments that are extents of a tile, or the length of an unrolled loop."""
+EXTENT_NAMES = {"shape", "block_shape", "start", "end"}
 HEAVY = {"load", "store", "dot", "dot_scaled", "atomic_add", "atomic_max", "atomic_min", "associative_scan", "sort"}
 """Operations that take long enough to change the best configuration."""
 NAMES_A_DTYPE = re.compile(r"(FP|BF|FLOAT|INT|F)\d+|DTYPE", re.IGNORECASE)
 """The name of a flag that follows the dtype of a tensor, which is in the key."""
-SHAPED = {"zeros": 0, "full": 0, "make_block_ptr": 4, "make_tensor_descriptor": 3}
-"""Maps an operation to the position of its shape among the arguments."""
+
+BLOCK = re.compile(r"block|blk|tile|^B[A-Z]$", re.IGNORECASE)
+"""The name of the size of a block."""
 
 
-def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> list[str]:
-    """Returns the constants that are missing in the key: the kernel's code depends on them, and launches pass different
-    values."""
+def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> tuple[list[str], list[str]]:
+    """Returns the constants that are missing in the key: launches pass different values for them, and they are sizes of
+    tiles or loops (the first list), or select loops or memory accesses (the second)."""
     tuner, sites = kernel.tuner, [site for site in launches(file) if site.kernel is kernel and site.is_whole]
-    if tuner is None or not sites:
-        return []
-    set_elsewhere = key | tuner.fields | kernel.computed_late
-    deciding = _deciding(file, kernel)
-    missing = []
-    for one in parameters(kernel.node):
-        if one.arg in deciding - set_elsewhere:
-            computed = kernel.computed.get(one.arg)
-            if _is_open(kernel, computed, key) if computed is not None else _differs(file, sites, one.arg, key):
-                missing.append(one.arg)
+    if tuner is None or not sites or any("key" in name.lower() for name in key):
+        return [], []  # a parameter such as shape_key may stand for anything
+    known = key | tuner.fields | kernel.computed_late
+    sizes, flags = (found - known for found in (_sizes(file, kernel, tuner.fields), _flags(file, kernel)))
+    missing: tuple[list[str], list[str]] = [], []
+    for name in (one.arg for one in parameters(kernel.node)):
+        computed = kernel.computed.get(name)
+        if computed is not None:
+            differs = name in sizes and _is_open(kernel, computed, key)
+        else:
+            differs = name in sizes | flags and _differs(file, sites, name, key, name in sizes)
+        if differs:
+            missing[name not in sizes].append(name)
     return missing
 
 
-def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
-    """Returns the constants that determine a loop's range, the extent of a tile, or whether the kernel loops or
-    accesses memory.
+def _sizes(file: SourceFile, kernel: TritonKernel, tuned: set[str]) -> set[str]:
+    """Returns the constants that are the extent of a tile, the length of an unrolled loop, or the range of a loop whose
+    step is tuned."""
+    found: set[str] = set()
+    for call in own(kernel.node, ast.Call):
+        name = operation(file, call) or called_name(call)
+        places = EXTENTS.get(name, ())
+        extents = [call.args[place] for place in places if place < len(call.args)]
+        extents += [value for word, value in keywords(call).items() if places and word in EXTENT_NAMES]
+        found |= set().union(*map(names, extents))
+        used = names(call)
+        found |= used if name in COUNTED and used & tuned else set()
+    return {name for name in found & kernel.constants if not NAMES_A_DTYPE.search(name)}
+
+
+def _flags(file: SourceFile, kernel: TritonKernel) -> set[str]:
+    """Returns the constants that decide whether the kernel loops or accesses memory.
 
     A constant that only chooses between two pieces of arithmetic hardly changes which configuration is the fastest.
     """
-    constants = kernel.constants
     found: set[str] = set()
-    for node in own(kernel.node, ast.expr):
-        parent = file.parent(node)
-        if isinstance(parent, ast.If) and parent.test is node:
-            used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-            found |= used if used <= constants and _loops_or_accesses(file, parent) else set()
-        elif isinstance(node, ast.Call):
-            name = operation(file, node) or called_name(node)
-            counted = [*node.args, *keywords(node).values()] if name in COUNTED else []
-            shape = (
-                argument(node, SHAPED[name], "block_shape" if name.startswith("make") else "shape")
-                if name in SHAPED
-                else None
-            )
-            found |= set().union(*map(names, (*counted, *filter(None, [shape]))))
-    return {name for name in found & constants if not NAMES_A_DTYPE.search(name)}
+    for branch in own(kernel.node, ast.If):
+        used = names(branch.test)
+        found |= used if used <= kernel.constants and _loops_or_accesses(file, branch) else set()
+    return {name for name in found if not NAMES_A_DTYPE.search(name)}
 
 
 def _loops_or_accesses(file: SourceFile, branch: ast.If) -> bool:
@@ -82,17 +93,27 @@ def _is_open(kernel: TritonKernel, computed: ast.expr, key: set[str]) -> bool:
     return any(isinstance(read, ast.Constant) and read.value in kernel.constants - key for read in reads)
 
 
-def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[str]) -> bool:
-    """Returns whether launches with the same key may pass different values for the parameter ``name``."""
+def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[str], is_size: bool) -> bool:
+    """Returns whether launches with the same key may pass different values for the parameter ``name``.
+
+    A flag counts only if the file passes different values, or compares a length: most programs pass only one.
+    """
     literals: dict[frozenset[str], set[str]] = {}
     for site in sites:
         value = site.passed.get(name)
         if isinstance(value, ast.Constant):
             absent = {tensor for tensor, passed in site.passed.items() if ast.unparse(passed) == "None"}
             literals.setdefault(frozenset(absent), set()).add(ast.unparse(value))
-        elif value is not None and not _follows(file, site, value, key):
+        elif value is not None and (is_size or _compares(file, value)) and not _follows(file, site, value, key):
             return True
     return any(len(values) > 1 for values in literals.values())
+
+
+def _compares(file: SourceFile, passed: ast.expr) -> bool:
+    """Returns whether a flag compares a number of the call, such as ``length == 1``."""
+    value = _meant(file, passed)
+    comparators = value.comparators if isinstance(value, ast.Compare) else []
+    return any(isinstance(one, ast.Constant) and type(one.value) is int for one in comparators)
 
 
 def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[str]) -> bool:
@@ -101,12 +122,25 @@ def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[st
     others = [each for name, each in site.passed.items() if name not in site.kernel.constants]
     tensors = {ast.unparse(each) for each in others}
     is_flag = any(_is_there_if(file, flag, each) for flag in (passed, value) for each in others)
-    if is_flag or isinstance(value, ast.Constant) or _asks_for(value, tensors):
+    if is_flag or isinstance(value, ast.Constant) or _asks_for(value, tensors) or _is_hidden(file, value):
         return True
     parts: list[ast.AST] = [each for name in key & site.passed.keys() for each in _aliases(file, site.passed[name])]
+    # a bucket such as cdiv(length, 1024) also stands for what is computed from the length
+    parts += [one for one in (_meant(file, site.passed[name]) for name in key & site.passed.keys()) if is_rounded(one)]
     parts += [ast.Attribute(ast.Name(tensor), "dtype") for tensor in tensors if tensor.isidentifier()]
     parts.append(ast.Constant("device"))  # assume that a program uses only one model of GPU
     return not CoveredByKey(file, parts).missing(value, set())
+
+
+def _is_hidden(file: SourceFile, value: ast.expr) -> bool:
+    """Returns whether the text does not show where a value comes from: ``m, n = ctx.dims``, or a block size that the
+    caller passes, and that it may have computed from sizes in the key."""
+    bindings = file.bindings(value.id, value) if isinstance(value, ast.Name) else ()
+    whole = [binding.value for binding in bindings if binding.kind == "part"]
+    if any(isinstance(one, ast.Attribute) and one.attr != "shape" for one in whole):
+        return True
+    is_passed = any(binding.kind == "parameter" for binding in bindings)
+    return is_passed and isinstance(value, ast.Name) and bool(BLOCK.search(value.id))
 
 
 def _meant(file: SourceFile, value: ast.expr, depth: int = DEPTH) -> ast.expr:

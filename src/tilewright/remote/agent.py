@@ -79,8 +79,8 @@ class Agent:
         self._session: Session | None = None
         self._work: WorkFolder | None = None
         self._command: subprocess.Popen[str] | None = None
-        self._over = False  # what ends from now on ends with this process, which says nothing about it
         self._brought = False
+        self._ending = False  # what ends from now on ends with this process, which says nothing about it
         self._copies = tempfile.mkdtemp(prefix="tilewright-")
 
     # Connections ------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Agent:
     def _note(self, client: str, message: Message) -> None:
         """Appends a message to the journal, unless it answers a client that is gone."""
         with self._changed:
-            if client in (self.client, "") and not self._over:
+            if client in (self.client, "") and not self._ending:
                 self.journal.append(encode(message))
                 self._changed.notify_all()
 
@@ -272,7 +272,10 @@ class Agent:
 
     def _run_command(self, attach: said.Attach, work: WorkFolder) -> None:
         """Runs a command in its work folder. All messages are kept there, for a client that comes later."""
-        if work.journal.is_file():  # it ended, and nobody was there
+        if work.journal.is_file():
+            at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(work.journal.stat().st_mtime))
+            note = f"note: this command ended at {at}, when nobody was connected; this is what it said\n"
+            self._note("", said.TextPrinted(2, note))
             with self._changed:
                 self.journal += work.journal.read_text(encoding="utf-8").splitlines(keepends=True)
                 self._changed.notify_all()
@@ -281,17 +284,21 @@ class Agent:
         try:
             work.prepare()
             code = self._ran(attach, work)
+            if self._ending:
+                return
             with work.pack().open("rb") as packed:
                 while part := packed.read(PART_BYTES):
                     self._note("", said.LeftPart(base64.b64encode(part).decode()))
         except (OSError, sqlite3.Error, tarfile.TarError, MachineError) as error:
             self._note("", said.TextPrinted(2, f"error: {in_one_line(error)}\n"))
-            code = MachineError.exit_code
-        self._note("", said.CommandEnded(code))
+            self._note("", said.CommandEnded(MachineError.exit_code))
+            return
+        ended = said.CommandEnded(code)
         with suppress(OSError):
             draft = work.journal.with_suffix(".new")
-            draft.write_text("".join(self.journal), encoding="utf-8")
+            draft.write_text("".join((*self.journal, encode(ended))), encoding="utf-8")
             draft.rename(work.journal)
+        self._note("", ended)
 
     def _ran(self, attach: said.Attach, work: WorkFolder) -> int:
         pipe, variables = subprocess.PIPE, {"COLUMNS": str(attach.columns)} | work.environment()
@@ -323,14 +330,14 @@ class Agent:
 
     def end(self) -> NoReturn:
         """Ends all processes of the run, and this one."""
-        self._over = True
+        self._ending = True
         with suppress(OSError):
             os.unlink(sys.argv[1])
         if self._command is not None and self._command.poll() is None:
             self._command.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._command.wait(END_SECONDS)
-        if self._work is not None and (self._brought or not self._work.can_go_on):
+        if self._work is not None and (self._brought or not self._work.is_of_use):
             self._work.remove()
         if self._session is not None:
             self._session.close(wait=False)

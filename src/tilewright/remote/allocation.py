@@ -70,9 +70,11 @@ class Allocated(Remote):
             raise
 
     def connected(self) -> Connection:
-        given = {"TILEWRIGHT_REMOTE_PYTHON": self.spec.python, "TILEWRIGHT_REMOTE_CACHE": self.spec.remote_work_dir}
+        outside = None if self.spec.container_image else self.spec.python  # the login node has not what a container has
+        given = {"TILEWRIGHT_REMOTE_PYTHON": outside, "TILEWRIGHT_REMOTE_CACHE": self.spec.remote_work_dir}
         environ = {**os.environ, **{name: value or "" for name, value in given.items()}}
         self._asking = Connection(self.host, self.mfa, environ, here=not self.spec.host)
+        self._asking.python = self.spec.python or ""
         return self._asking
 
     def meet(self, connection: Connection, hello: str) -> None:
@@ -108,7 +110,8 @@ class Allocated(Remote):
 
     def _about(self) -> dict[str, Any]:
         names = ("run", "environment", "python", "work", "cwd")
-        return {name: self._request[name] for name in names}
+        found = {name: self._request[name] for name in names}
+        return {**found, "python": self.spec.python} if self.spec.container_image else found
 
     def _told(self, connection: Connection, what: str, **values: Any) -> dict[str, Any]:
         note = self.say if what == "allocate" else None

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import getpass
 import hashlib
 import os
 import platform
 import secrets
 import shutil
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.hardware.machine import OtherMachine
-from tilewright.remote import environment, files, results
+from tilewright.remote import environment, files
 from tilewright.remote import messages as said
 from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, RefusedThere
 from tilewright.worker.messages import Message, decode, encode
@@ -323,39 +319,3 @@ class _EveryFewSeconds:
         if time.monotonic() - self._last > PING_SECONDS:
             self._last = time.monotonic()
             self.say(line)
-
-
-def run_command(remote: Remote) -> int:
-    """Runs the command of a remote: prints what it prints, brings back what it leaves, and returns its exit code."""
-    assert remote.order is not None
-    places = results.FolderNames("", "", remote.order)
-    try:
-        remote.start()
-        if remote.place is not None and remote.place.gpu is None:
-            remote.say(f"{remote.host} has no GPU: the command runs there on the CPU")
-        if remote.resumed:
-            remote.say(f"this command is running on {remote.host} already; taking it up again")
-        with tempfile.NamedTemporaryFile(prefix="tilewright-") as packed:
-            while True:
-                message = remote.received.get()
-                if isinstance(message, MachineError):
-                    raise message
-                if isinstance(message, said.WorksIn):
-                    places = results.FolderNames(message.tree, message.home, remote.order)
-                elif isinstance(message, said.TextPrinted):
-                    stream = sys.stdout if message.to == 1 else sys.stderr
-                    stream.write(places.here(message.text))
-                    stream.flush()
-                elif isinstance(message, said.LeftPart):
-                    packed.write(base64.b64decode(message.data))
-                elif isinstance(message, said.CommandEnded):
-                    packed.flush()
-                    if packed.tell():
-                        results.bring(Path(packed.name), places, remote.say)
-                    remote.brought()
-                    return message.code
-    except KeyboardInterrupt:
-        remote.say(f"the command on {remote.host} ends; the same command goes on from what it has finished there")
-        raise
-    finally:
-        remote.close()

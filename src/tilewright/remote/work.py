@@ -24,7 +24,7 @@ import sqlite3
 import sys
 import tarfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,12 +119,16 @@ class WorkFolder:
         return variables | ({"TILEWRIGHT_TUNED": str(self.store)} if self.order.store else {})
 
     @property
-    def can_go_on(self) -> bool:
-        """Whether the ledger has a run, with which the same command goes on."""
-        return (self.home / LEDGER).is_file()
+    def is_of_use(self) -> bool:
+        """Whether the same command can go on from it: it ended, or its run is in the ledger."""
+        return self.journal.is_file() or (self.home / LEDGER).is_file()
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Removes the folder under another name, so that a thread that still writes finds it no more."""
+        gone = self.folder.with_name(f".gone-{self.folder.name}-{os.getpid()}")
+        with suppress(OSError):
+            self.folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     # What is left -----------------------------------------------------------------------------------
 
@@ -151,7 +155,7 @@ class WorkFolder:
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Yields each new or changed file with its name in the tar."""
-        if self.can_go_on:
+        if (self.home / LEDGER).is_file():
             copy = self.folder / LEDGER  # the ledger's own files may lack what its log has
             copy.unlink(missing_ok=True)
             with closing(sqlite3.connect(self.home / LEDGER)) as ledger, closing(sqlite3.connect(copy)) as whole:

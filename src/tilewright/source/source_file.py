@@ -82,12 +82,14 @@ class SourceFile:
         if first_line > 1:
             ast.increment_lineno(self.tree, first_line - 1)
         self.nodes: list[ast.AST] = []
+        self._of_class: dict[type[ast.AST], list[ast.AST]] = {}
         self._parents: dict[ast.AST, ast.AST] = {}
         waiting: list[ast.AST] = [self.tree]
         while waiting:
             node = waiting.pop()
             self.nodes.append(node)
-            below = list(ast.iter_child_nodes(node))
+            self._of_class.setdefault(type(node), []).append(node)
+            below = _children(node)
             self._parents.update(dict.fromkeys(below, node))
             waiting.extend(reversed(below))
 
@@ -124,6 +126,8 @@ class SourceFile:
     def every(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
         """Yields all nodes of one class, in the whole file (in text order) or below ``inside`` (breadth first)."""
         nodes: Iterable[ast.AST] = self.nodes if inside is None else ast.walk(inside)
+        if inside is None and kind._fields:  # not a base class such as ast.stmt
+            nodes = self._of_class.get(kind, ())
         return (node for node in nodes if isinstance(node, kind))
 
     def parent(self, node: ast.AST) -> ast.AST | None:
@@ -278,6 +282,19 @@ class SourceFile:
             if isinstance(name.ctx, ast.Load):
                 loads.setdefault(name.id, []).append(name)
         return loads
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """Returns the nodes directly below a node, in the order of the text. Leaves out the contexts of names (ast.Load),
+    which are two fifths of all nodes and the same few objects everywhere."""
+    below: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            below += [one for one in value if isinstance(one, ast.AST)]
+        elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+            below.append(value)
+    return below
 
 
 def source_of_object(thing: CodeType | type) -> SourceFile | None:

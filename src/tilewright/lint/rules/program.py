@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tilewright.lint.caches import CacheWrite, CoveredByKey, bound_inside, key_parts, strides_vary, tuning_caches
 from tilewright.lint.guards import is_memoised, on_a_miss, on_every_call
+from tilewright.lint.lengths import length_in
 from tilewright.lint.rule import Level, LintFinding, Rule
 from tilewright.lint.tile_code import accesses, annotation
 from tilewright.source.cutile import kernels_of, searches
@@ -146,12 +147,13 @@ def _dtypes_of_others(file: SourceFile, write: CacheWrite, covered: CoveredByKey
 
 
 def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
-    """Returns the expressions in a key's ``parts`` that are rounded to a power of two."""
+    """Returns the expressions in a key's ``parts`` that are rounded to a power of two, except numbers of tokens, rows
+    or elements: exact ones would be searched again and again (`KeyTooExact`)."""
     rounded = []
     for call in (call for part in parts for call in file.every(ast.Call, part)):
         name = file.dotted(call.func).rpartition(".")[2].lower()
         if ("pow" in name and "2" in name) or name == "bit_length":
-            rounded += [ast.unparse(given) for given in call.args]
+            rounded += [ast.unparse(given) for given in call.args if not length_in(file, given)]
     return rounded
 
 
@@ -159,8 +161,9 @@ class KeyTooExact(Rule):
     """The key of a tuning cache has a value that differs from call to call.
 
     Each new value then starts a search. Neither an address nor a factor such as eps changes which configuration is the
-    fastest; of an address, only its remainder modulo 16 counts.
-    Fix: leave floats out of the key, and put `x.data_ptr() % 16` in the place of the address.
+    fastest; of an address, only its remainder modulo 16 counts. Of a number of tokens or elements, its power of two is
+    enough: compiling 54 matmul configurations for each new number takes 39 s.
+    Fix: leave floats out of the key, round lengths, and put `x.data_ptr() % 16` in the place of the address.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
@@ -173,9 +176,11 @@ class KeyTooExact(Rule):
 
 
 def _varying(file: SourceFile, part: ast.AST) -> str:
-    """Returns an address or a float in a part of a key, in words; "" if there is none."""
+    """Returns an address, a length or a float in a part of a key, in words; "" if there is none."""
     if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "data_ptr":
         return f"the address {ast.unparse(part)}"
+    if isinstance(part, ast.expr) and (length := length_in(file, part)):
+        return f"the exact length {length}"
     if not isinstance(part, ast.Name):
         return ""
     given = (binding.place for binding in file.bindings(part.id, part) if binding.kind == "parameter")
@@ -261,7 +266,7 @@ class SwitchAfterCache(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for switch in switches(file):
+        for switch in switches(file) if tuning_caches(file) else ():
             test, owner = on_a_miss(file, switch), file.owner(switch)
             if test is None or owner is None or isinstance(test, Named):
                 continue

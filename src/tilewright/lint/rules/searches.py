@@ -135,7 +135,7 @@ class NoSuchResultAttribute(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for node in file.every(ast.Attribute):
+        for node in file.every(ast.Attribute) if searches(file) else ():
             if not isinstance(node.ctx, ast.Load) or node.attr.startswith("_") or node.attr in RESULT_HAS:
                 continue
             values = file.values(node.value)

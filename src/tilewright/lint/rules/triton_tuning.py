@@ -12,6 +12,8 @@ from tilewright.source.source_file import SourceFile, argument, elements, keywor
 from tilewright.source.triton import TritonKernel, Tuner, kernels, launches
 from tilewright.source.values import called_name
 
+FEW = 4
+"""A search of fewer configurations takes less than half a second, and chooses little."""
 LISTS = {"key": 1, "reset_to_zero": 3, "restore_value": 4}
 """The arguments of ``triton.autotune`` that are lists of parameters, each with its position."""
 PRUNING = {"perf_model", "top_k", "early_config_prune"}
@@ -49,7 +51,10 @@ class UpdateNotRestored(Rule):
 
 
 def _is_hooked(file: SourceFile, tuner: Tuner) -> bool:
-    """Returns whether hooks, which run before each launch, may restore the data."""
+    """Returns whether hooks, which run before each launch, may restore the data. Configurations of another file may
+    have hooks."""
+    if tuner.configurations is None:
+        return True
     if {"pre_hook", "post_hook", "do_bench"} & keywords(tuner.call).keys() or len(tuner.call.args) > 5:
         return True
     if "pre_hook" not in tuner.fields:
@@ -66,19 +71,36 @@ class TunerKey(Rule):
     Triton 3.9 compiles another kernel for each value of a constant. But all these kernels get the configuration that
     was tuned for the first value with this key. That configuration was never timed with the other values, and it may
     not fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is
-    there, but no other argument.
+    there, but no other argument. Constants count that size a tile or a loop, and flags of which the file passes both
+    values.
     Fix: name the constants in key.
     Sources: Triton 3.9: runtime/autotuner.py.
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for kernel, tuner in tuned(file):
-            key = tuner.names(file, LISTS["key"], "key") if tuner.takes_trials else None
-            missing = missing_constants(file, kernel, set(key)) if key is not None else []
-            if missing:
-                what = "on which the kernel's code depends and which differ between launches"
-                message = f"the key of {kernel.node.name} leaves out {_listed(missing)}, {what}: add to key"
+            key = tuner.names(file, LISTS["key"], "key") if tuner.takes_trials and tuner.configurations else None
+            sizes, flags = missing_constants(file, kernel, set(key)) if key is not None else ([], [])
+            if (sizes or flags) and not _are_few(tuner):
+                kinds = ((sizes, "sizes of tiles or loops"), (flags, "selecting other loops or loads"))
+                what = " and ".join(f"{_listed(names)} ({why})" for names, why in kinds if names)
+                message = f"the key of {kernel.node.name} leaves out {what}: calls that differ in "
+                message += f"{'it' if len(sizes + flags) == 1 else 'them'} run {_shared(tuner)}; add to key"
                 yield self.at(file, argument(tuner.call, LISTS["key"], "key") or tuner.call, message)
+
+
+def _are_few(tuner: Tuner) -> bool:
+    """Returns whether a wrong choice costs little, because the tuner chooses between two or three configurations."""
+    listed = tuner.configurations
+    return listed is not None and not listed.unread and len(listed.configurations) < FEW
+
+
+def _shared(tuner: Tuner) -> str:
+    listed = tuner.configurations
+    count = len(listed.configurations) if listed and not listed.unread and not listed.notes else 0
+    return (
+        f"the one of {count} configurations that was timed for the first call" if count else "what the first call chose"
+    )
 
 
 def _listed(words: list[str]) -> str:
@@ -95,7 +117,8 @@ class IgnoredOnTileIr(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for kernel, tuner in tuned(file) if _enables_tile_ir(file) else ():
+        kernels_tuned = list(tuned(file))
+        for kernel, tuner in kernels_tuned if kernels_tuned and _enables_tile_ir(file) else ():
             listed = tuner.configurations.configurations if tuner.configurations else ()
             rows = [dict(one.fields) for one in listed]
             if ignored := [name for name in IGNORED if any(name in row for row in rows)]:

@@ -38,7 +38,7 @@ KINDS: dict[Kind, str] = {
     "temporary": "folders of Tilewright in the temporary folder that nothing has changed for a day",
 }
 FOLDERS: dict[Kind, tuple[str, ...]] = {
-    "written": ("written", "captured"), "runs": ("runs", "profiles", "proposals"), "jobs": ("jobs",),
+    "written": ("written", "captured"), "runs": ("runs", "profiles", "proposals", "brought"), "jobs": ("jobs",),
     "repositories": ("repositories",),
 }  # fmt: skip
 DAY = 86_400.0
