@@ -47,7 +47,7 @@ def opened(cluster: Cluster, task: str, **values: Any) -> list[str]:
         ({"partition": "closed"}, "account (your default) may not use partition closed; fix: account or partition"),
         ({"gpus_per_node": 3}, "partition main has no node with 3 GPUs and what else is asked for; fix: gpus_per_node"),
         ({"walltime": "2:00:00"}, "walltime 2:00:00 is longer than partition main allows; fix: a shorter walltime"),
-        ({"python": "/bin/false"}, "/bin/false (TILEWRIGHT_REMOTE_PYTHON) is no Python"),
+        ({"python": "/bin/false"}, "/bin/false (python in job_spec.json) is no Python"),
     ],
 )
 def test_a_refused_allocation_is_one_line(values: dict[str, Any], line: str, cluster: Cluster, task: str) -> None:

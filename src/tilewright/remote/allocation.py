@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.errors import MachineError
 from tilewright.remote import files
 from tilewright.remote.client import LINGER_SECONDS, QUIT_SECONDS, InUse, Remote
-from tilewright.remote.connection import Connection, ConnectionLost, RefusedThere
+from tilewright.remote.connection import CACHE, PYTHON, Connection, ConnectionLost, RefusedThere
 from tilewright.remote.job_spec import JobSpec
 from tilewright.remote.messages import WorkOrder
 
@@ -71,16 +71,18 @@ class Allocated(Remote):
 
     def connected(self) -> Connection:
         outside = None if self.spec.container_image else self.spec.python  # the login node has not what a container has
-        given = {"TILEWRIGHT_REMOTE_PYTHON": outside, "TILEWRIGHT_REMOTE_CACHE": self.spec.remote_work_dir}
+        given = {PYTHON: outside, CACHE: self.spec.remote_work_dir}
         environ = {**os.environ, **{name: value or "" for name, value in given.items()}}
         self._asking = Connection(self.host, self.mfa, environ, here=not self.spec.host)
         self._asking.python = self.spec.python or ""
+        self._asking.settings = {PYTHON: "python in job_spec.json", CACHE: "remote_work_dir in job_spec.json"}
         return self._asking
 
     def meet(self, connection: Connection, hello: str) -> None:
         if self.job:
             self._check(self._told(connection, "state", run=self._request["run"], job=self.job))
         if not self.job:
+            self.stage = "allocation"
             found = self._told(connection, "allocate", asked=self.spec.asked, linger=self.linger, **self._about())
             self.job, self._asked_for = str(found["job"]), bool(found["new"])
             self._worked(f"job {self.job} on {found['node']}", "resident process")

@@ -18,7 +18,7 @@ from tilewright.errors import MachineError
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import environment, files
 from tilewright.remote import messages as said
-from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, RefusedThere
+from tilewright.remote.connection import ANSWER_SECONDS, PYTHON, Connection, ConnectionLost, RefusedThere
 from tilewright.worker.messages import Message, decode, encode
 
 PING_SECONDS = 5.0
@@ -123,7 +123,7 @@ class Remote:
             connection.request("put", [self.store], kind="store", key=self.order.store, size=len(self.store))
         self._worked(f"{facts['cache']}, {facts['free'] / 1e9:.0f} GB free", "environment")
         made = "" if connection.python else prepared(connection, facts, self.say, self.packages)
-        env = f"{facts['cache']}/env/{made}" if made else f"TILEWRIGHT_REMOTE_PYTHON={connection.python}"
+        env = f"{facts['cache']}/env/{made}" if made else f"{connection.settings[PYTHON]}: {connection.python}"
         self._worked(env, "resident process")
         cwd = self.bundle.folder
         who = f"{getpass.getuser()}@{platform.node()}:{self.bundle.root}"

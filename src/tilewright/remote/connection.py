@@ -29,6 +29,7 @@ from typing import Any
 from tilewright.errors import MachineError, RequestError, UnknownChoice, first_line
 from tilewright.remote import boot
 
+PYTHON, CACHE = "TILEWRIGHT_REMOTE_PYTHON", "TILEWRIGHT_REMOTE_CACHE"
 OPTIONS = (
     "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=10",
     "-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes",
@@ -105,8 +106,9 @@ class Connection:
     ) -> None:
         if not here and (why := refused_host(host)) is not None:
             raise RequestError(why)
-        self.host, self.python = host, environ.get("TILEWRIGHT_REMOTE_PYTHON", "")
-        self.cache = environ.get("TILEWRIGHT_REMOTE_CACHE", "")
+        self.host, self.python, self.cache = host, environ.get(PYTHON, ""), environ.get(CACHE, "")
+        self.settings = {PYTHON: PYTHON, CACHE: CACHE}
+        """What the user changes to change these."""
         program = (Path(boot.__file__).read_text(encoding="utf-8") + "\nmain()\n").encode()
         start = bootstrap(len(program), self.python)
         self.process = _started(["sh", "-c", start] if here else self._ssh(start, mfa, environ))
@@ -161,7 +163,7 @@ class Connection:
 
     def _refused(self, reply: Mapping[str, Any]) -> RefusedThere:
         full = reply.get("errno") in (28, 122)  # ENOSPC, EDQUOT
-        fix = "; fix: free some space there, or set TILEWRIGHT_REMOTE_CACHE to another folder" if full else ""
+        fix = f"; fix: free some space there, or set {self.settings[CACHE]} to another folder" if full else ""
         return RefusedThere(f"{self.host}: {reply['error']}{fix}", full, bool(reply.get("offline")))
 
     def write(self, line: str) -> bool:
@@ -215,7 +217,7 @@ class Connection:
                 "shell's start-up files there, or print it in interactive shells only"
             )
         if code == NO_PYTHON:
-            return MachineError(no_python(self.host, stderr, self.python))
+            return MachineError(no_python(self.host, stderr, self.python, self.settings[PYTHON]))
         why = refusal(self.host, stderr)
         if why is not None:
             return MachineError(why)
@@ -272,12 +274,12 @@ def master(host: str) -> str:
     )
 
 
-def no_python(host: str, stderr: str, wanted: str) -> str:
+def no_python(host: str, stderr: str, wanted: str, setting: str = PYTHON) -> str:
     if wanted:
-        return f"{host}: {wanted} (TILEWRIGHT_REMOTE_PYTHON) is no Python of version 3.10 or newer"
+        return f"{host}: {wanted} ({setting}) is no Python of version 3.10 or newer"
     found = first_line(stderr, "no python3")
     found = "no python3" if "not found" in found else found
-    return f"{host} has no Python of version 3.10 or newer ({found}); fix: set TILEWRIGHT_REMOTE_PYTHON to one there"
+    return f"{host} has no Python of version 3.10 or newer ({found}); fix: set {setting} to one there"
 
 
 def refusal(host: str, stderr: str) -> str | None:
