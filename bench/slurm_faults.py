@@ -34,47 +34,16 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the cluster of the tests
 
 from tests.remote.kit import Loopback, processes  # noqa: E402
+from tests.slurm.client import STEP_MILLISECONDS, WORKER  # noqa: E402
 from tests.slurm.kit import DAEMONS, Cluster, spec  # noqa: E402
 from tests.slurm.worker import noted, step  # noqa: E402
 
-from tilewright.errors import TilewrightError  # noqa: E402
 from tilewright.executors.slurm import Slurm  # noqa: E402
 from tilewright.remote import job_spec  # noqa: E402
-from tilewright.worker.messages import PrepareInputs  # noqa: E402
 
-EACH, BETWEEN, STEP_MILLISECONDS, LINGER_SECONDS, FROZEN_SECONDS = 4, 3, 150, 150.0, 4.0
+EACH, BETWEEN, LINGER_SECONDS = 4, 3, 150.0
 STARTS, RUN_SECONDS, LEFT_SECONDS = 8, 300.0, 60.0
 SET_ASIDE = Path(__file__).with_name("slurm_set_aside.txt")
-WORKER = str(ROOT / "tests" / "slurm" / "worker.py")
-
-
-# The command that runs the steps --------------------------------------------------------------------
-
-
-def command(folder: Path, steps: int) -> int:
-    """Runs the steps that have no answer yet, in order."""
-    answered = folder / "answered"
-    executor = Slurm(job_spec.read(), (sys.executable, WORKER, str(folder)), LINGER_SECONDS, FROZEN_SECONDS)
-    executor.say = lambda remark: print(f"note: {remark}", file=sys.stderr, flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with executor:
-            executor.open(str(folder / "task" / "ops.py"))
-            for number in range(steps):
-                name, done = f"s{number}", answered.read_text().split() if answered.exists() else []
-                while name not in done:
-                    executor.run(PrepareInputs("inputs", 0), silence=20.0)
-                    if executor.run(step(name, STEP_MILLISECONDS), silence=3.0).status == "PASSED":
-                        with answered.open("a") as file:
-                            file.write(f"{name}\n")
-                        break
-    except TilewrightError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 # The faults -----------------------------------------------------------------------------------------
@@ -243,7 +212,7 @@ def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str],
         starts += 1
         with (folder / f"said-{starts}").open("w") as out:
             trial.client = subprocess.Popen(
-                [sys.executable, __file__, "--command", str(folder), "--steps", str(len(names))],
+                [sys.executable, "-m", "tests.slurm.client", *map(str, (folder, len(names), LINGER_SECONDS))], cwd=ROOT,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, text=True,
                 env=os.environ | {"TILEWRIGHT_JOB_SPEC": str(job)},
             )  # fmt: skip
@@ -313,11 +282,7 @@ def main() -> int:
     parser.add_argument("--set-aside", action="store_true")
     parser.add_argument("--only", help="one fault")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--command", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.command:
-        return command(asked.command, asked.steps)
     aside = [line for line in SET_ASIDE.read_text().splitlines() if not line.startswith("#")]
     assert set(aside) <= FAULTS.keys()
     kinds = [asked.only] if asked.only else aside if asked.set_aside else [each for each in FAULTS if each not in aside]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.kit import wait_for
+from tests.remote.kit import GRACE, ROOT, wait_for
+from tests.slurm.client import WORKER
 from tests.slurm.kit import Cluster, needs_slurm, spec
 from tests.slurm.worker import noted, step
 
@@ -24,7 +25,6 @@ from tilewright.worker.messages import PrepareInputs
 from tilewright.worker.outcome import Outcome
 
 pytestmark = [needs_slurm, pytest.mark.usefixtures("environ")]
-WORKER = str(Path(__file__).with_name("worker.py"))
 TASK = "import tilewright"
 """The worker loads nothing."""
 
@@ -192,6 +192,20 @@ def test_a_cancelled_job_ends_the_run_in_one_line(run: Run, cluster: Cluster) ->
     cluster.say("scancel", cluster.jobs()[0].split()[0])
     with pytest.raises(MachineError, match=r"ended: somebody cancelled job \d+; fix: ask who.*goes on with what"):
         held.result(30)
+
+
+def test_an_interrupted_command_releases_the_allocation_at_once(tmp_path: Path, cluster: Cluster) -> None:
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "ops.py").write_text(TASK)
+    client = subprocess.Popen([sys.executable, "-m", "tests.slurm.client", str(tmp_path), "1000", "600"], cwd=ROOT)
+    try:
+        wait_for(lambda: noted(tmp_path, "began", "s1"))
+        client.send_signal(signal.SIGINT)
+        assert client.wait(GRACE) == 130
+        wait_for(lambda: not cluster.left())
+    finally:
+        client.kill()
+        client.wait()
 
 
 def test_a_client_that_does_not_come_back_leaves_nothing(tmp_path: Path, cluster: Cluster) -> None:

@@ -6,12 +6,11 @@ The GPUs are simulated (`tests.remote.worker`); SLURM, the resident process, com
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.remote.kit import GRACE, Loopback, Tuning, needs_sshd, steps, wait_for
+from tests.remote.kit import Loopback, Tuning, needs_sshd, steps, wait_for
 from tests.slurm.kit import Cluster, needs_slurm, spec
 from tests.slurm.tuning import executor
 from tests.tune.test_tune import OPS as FOUR
@@ -76,17 +75,6 @@ def test_a_killed_client_is_taken_up_again_in_one_allocation(cluster: Cluster, o
     assert "taking up the run on this machine again" in run.said
     assert steps(tmp_path, "RaceField") == 1, "the race that the killed client began is not repeated"
     assert cluster.submitted() == before + 1
-
-
-def test_an_interruption_releases_the_allocation_at_once(cluster: Cluster, ops: str, tmp_path: Path) -> None:
-    run = tuning(ops, tmp_path)
-    process = run.start()
-    wait_for(run.racing)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(GRACE) == 130
-    assert "Traceback" not in process.communicate()[1]
-    wait_for(lambda: not cluster.left())
-    assert run.hold.exists(), "the race was still running"
 
 
 @needs_sshd
