@@ -7,15 +7,18 @@ import venv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.remote.kit import wait_for
+from tests.remote.tuning import H200
 from tests.slurm.kit import Cluster, needs_slurm, spec
 
 from tilewright.errors import MachineError
 from tilewright.executors.slurm import Slurm
+from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files, job_spec
 from tilewright.remote.allocation import Allocated
 
@@ -116,7 +119,7 @@ def test_a_client_that_goes_away_leaves_no_job_in_the_queue(cluster: Cluster, ta
         ("CANCELLED", "0:15", "somebody cancelled job 7; fix: ask who"),
         ("OUT_OF_MEMORY", "0:125", "job 7 used more memory than it had; fix: cpus_per_task"),
         ("FAILED", "91:0", "the compute node n1 does not see the files that were brought; fix: set remote_work_dir"),
-        ("NODE_FAIL", "0:0", "5 allocations were lost, the last one because its node failed"),
+        ("NODE_FAIL", "0:0", "5 allocations in a row were lost, the last one because its node failed"),
     ],
 )
 def test_the_end_of_an_allocation_is_one_line(state: str, code: str, line: str) -> None:
@@ -125,3 +128,13 @@ def test_the_end_of_an_allocation_is_one_line(state: str, code: str, line: str) 
     found = {"state": state, "code": code, "node": "n1", "reason": "", "log": ""}
     with pytest.raises(MachineError, match=line):
         run._check(found)
+
+
+def test_a_run_does_not_go_on_with_another_model_of_gpu() -> None:
+    run = Allocated(job_spec.read(), files.nothing())
+    run.place = OtherMachine("n1", H200, "580.0", "x86_64")
+    run._renew(replace(run.place, name="n2"))
+    with pytest.raises(
+        MachineError, match="n2 has NVIDIA A100, and the run began on NVIDIA H200; fix: ask for one model"
+    ):
+        run._renew(OtherMachine("n2", replace(H200, name="NVIDIA A100"), "580.0", "x86_64"))

@@ -29,6 +29,7 @@ REPLACED = {
 }
 """The states in which an allocation is replaced by another, and why."""
 MOST_REPLACED = 5
+"""So many allocations in a row may be lost in one step."""
 STARTS = 3
 """So often a run tries to reach a new resident process."""
 
@@ -100,6 +101,10 @@ class Allocated(Remote):
         if connection is not None:
             connection.process.kill()
 
+    def answered(self, number: int) -> None:
+        super().answered(number)
+        self._replaced = 0
+
     def close(self) -> None:
         if self._ended.is_set():
             return
@@ -149,7 +154,8 @@ class Allocated(Remote):
         if state == "OUT_OF_MEMORY":
             return f"{what}: {job} used more memory than it had; fix: cpus_per_task, which often brings memory; {again}"
         if state in REPLACED:
-            return f"{what}: {MOST_REPLACED} allocations were lost, the last one because {REPLACED[state]}; {again}"
+            why = f"the last one because {REPLACED[state]}"
+            return f"{what}: {MOST_REPLACED} allocations in a row were lost, {why}; {again}"
         if str(found["code"]).startswith("91:"):
             return (
                 f"{what}: the compute node {found['node']} does not see the files that were brought; fix: set "

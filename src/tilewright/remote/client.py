@@ -165,7 +165,7 @@ class Remote:
         if not isinstance(greeting, said.Attached):
             raise connection.failure(line or "")
         if self.place is not None and not greeting.known:
-            self._renew()
+            self._renew(greeting.place)
         self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
         self._worked(f"ends {self.linger:g} s after the last connection", self.stage)
         with self._sending:
@@ -173,8 +173,16 @@ class Remote:
             for request in self._unanswered:
                 connection.write(request)
 
-    def _renew(self) -> None:
-        """Begins again with a resident process that replaces one that died. Raises RefusedThere if too many died."""
+    def _renew(self, place: OtherMachine) -> None:
+        """Begins again with a resident process that replaces one that died. Raises RefusedThere if too many died, or if
+        it has a GPU of another model: times of both cannot be compared.
+        """
+        before, now = (each.gpu.name if each and each.gpu else "no GPU" for each in (self.place, place))
+        if before != now:
+            raise RefusedThere(
+                f"the run on {self.host} cannot go on: {place.name} has {now}, and the run began on {before}; fix: ask "
+                "for one model only, and run the same command again"
+            )
         self._renewals += 1
         if self.command or self._renewals > MOST_RENEWALS:
             raise RefusedThere(f"the run on {self.host} died; fix: run the same command again")
