@@ -70,6 +70,8 @@ class Recorded:
     space: Space
     rows: Mapping[Configuration, ScreenRow]
     us: Mapping[Configuration, float]
+    samples_us: Mapping[Configuration, tuple[float, ...]]
+    compile_seconds: Mapping[Configuration, float]
     work: Work
     board: Board
     bound: Bound
@@ -112,16 +114,21 @@ def recorded(path: Path) -> Iterator[Recorded]:
     with gzip.open(path, "rt") as file:
         tasks = json.load(file)["tasks"]
     for each in tasks:
-        task, on = load_task(str(file_of(each["kernel"]))), board(each["machine"]["name"].removeprefix("NVIDIA "))
+        kernel = each.get("kernel", each["task"])  # the first recording has only kernels of examples/
+        task, on = load_task(str(file_of(kernel))), board(each["machine"]["name"].removeprefix("NVIDIA "))
         for workload in each["workloads"]:
             rows = {row.configuration: row for row in map(_row, workload["rows"])}
             samples: dict[object, list[float]] = {}
             for row, one in zip(rows.values(), workload["rows"], strict=True):
                 samples.setdefault((row.code.code_hash, row.grid), []).extend(one["samples_us"])
-            us = {config: statistics.median(samples[row.code.code_hash, row.grid]) for config, row in rows.items()}
+            equal = {config: tuple(samples[row.code.code_hash, row.grid]) for config, row in rows.items()}
+            us = {config: statistics.median(each) for config, each in equal.items()}
+            seconds = {config: one["compile_seconds"] for config, one in zip(rows, workload["rows"], strict=True)}
             work = work_of(task, workload["dims"])
             bound = classify(work.flops, work.bytes, work.dtype, on)
-            yield Recorded(each["kernel"], workload["workload"], _space(list(rows)), rows, us, work, on, bound)
+            yield Recorded(
+                kernel, workload["workload"], _space(list(rows)), rows, us, equal, seconds, work, on, bound
+            )  # fmt: skip
 
 
 def _row(row: Mapping[str, Any]) -> ScreenRow:

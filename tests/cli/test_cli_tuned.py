@@ -261,11 +261,28 @@ def test_import_shows_conflicts_and_keeps_what_stands(filled: Run) -> None:
     filled("export", "softmax", "--into", ".")
     text = Path("softmax.json").read_text().replace('"TILE": 1}', '"TILE": 9}')
     Path("softmax.json").write_text(text)
-    ran = filled("import", "softmax.json")
+    ran = filled("import", "softmax.json", "--replace")
     assert ran.code == 0 and "kept: softmax" in ran.out and "TILE=9; TILE=1 stays" in ran.out
-    assert "--replace takes those of the file" in ran.err
+    assert "what was measured on this machine was kept" in ran.err and "tilewright tuned prune --key" in ran.err
+    filled("prune", "--kernel", "softmax")
+    filled("import", "softmax.json")
+    Path("softmax.json").write_text(text.replace('"TILE": 9}', '"TILE": 8}'))
+    assert "--replace takes those of a config file" in filled("import", "softmax.json").err
     assert "replaced: softmax" in filled("import", "softmax.json", "--replace").out
-    assert {"TILE": 9} in [one["config"] for one in filled("list", "--json").json]
+    assert {"TILE": 8} in [one["config"] for one in filled("list", "--json").json]
+
+
+def test_a_store_of_another_machine_is_imported(filled: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "elsewhere"))
+    Winners(strict=True).put(stored(parts(), 5, machine={"host": "here"}))
+    ran = filled("import", str(tmp_path / "tuned"), "--json")
+    assert ran.code == 0 and sorted(one["outcome"] for one in ran.json) == ["added", "added", "kept"]
+    assert [one["kernel"] for one in filled("list", "--json").json] == ["matmul", "softmax", "softmax"]
+    key = digest(parts())
+    assert "not launched: TILE=128" in filled("show", key).out
+    shown = filled("show", key, "--json").json
+    assert shown["config"] == {"TILE": 5} and [one["config"] for one in shown["others"]] == [{"TILE": 1}]
+    assert "cannot read" in filled("import", str(tmp_path / "nothing.db")).error
 
 
 def test_import_of_what_is_no_table_stores_nothing(filled: Run) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import records
-from tilewright.ledger.codec import from_json, to_json
+from tilewright.ledger.codec import from_json, has_float, to_json
 from tilewright.records import (
     Bound,
     Built,
@@ -83,6 +83,18 @@ def test_every_record_survives_strict_json(record: Any) -> None:
     assert type(again) is type(record)
     assert repr(again) == repr(record)
     assert repr(getattr(again, "samples_us", ())) == repr(getattr(record, "samples_us", ()))
+
+
+@given(st.one_of(simple, candidates, results))
+def test_data_without_infinity_is_read_the_same_without_a_copy(record: Any) -> None:
+    text = json.dumps(to_json(record), allow_nan=False)
+    if not has_float(text):
+        kind = type(record)
+        assert from_json(kind, json.loads(text), finite=True) == from_json(kind, json.loads(text)) == record
+
+
+def test_an_escaped_name_may_hide_infinity() -> None:
+    assert has_float('{"$float":"inf"}') and has_float(r'{"\u0024float":"inf"}') and not has_float('{"float":1.0}')
 
 
 def test_a_configuration_is_a_plain_object_in_its_own_order() -> None:

@@ -16,9 +16,11 @@ import tilewright
 from tilewright.cli.main import main
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
+from tilewright.ledger.records import Attempt
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Configuration, TuningResult, WorkloadResult
 from tilewright.report import charts, tune_views
+from tilewright.report import report as reporting
 from tilewright.report.report import Evidence, report
 from tilewright.report.tune_evidence import TuneEvidence, collect_tune, knobs
 from tilewright.task.loading import load_task
@@ -370,3 +372,28 @@ def test_the_command_lists_the_runs(path: Path, run: str, capsys: pytest.Capture
     first, second = json.loads(capsys.readouterr().out)
     assert (first["run"], first["iterations"], first["kept"]) == (loop, 2, 1)
     assert (second["run"], second["workloads"]) == (run, ["small", "large"])
+
+
+def test_of_a_large_run_the_first_attempts_are_shown_and_the_others_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [Attempt(value=f"value {n}", status="failed", reason="it spills") for n in range(8)]
+    values[6] = Attempt(value="value 6", status="tampering", reason="it reached for the reference")
+    with Ledger(path) as ledger:
+        run = ledger.begin(run_record()).run
+        ledger.append(run, baseline_iteration())
+        ledger.append(run, replace(raced(1, 10.0, 20.0, keep=True), attempts=tuple(values)))
+    whole = report(run, ledger=path)
+    monkeypatch.setattr(reporting, "LARGE", 6)
+    monkeypatch.setattr(reporting, "SHOWN", 3)
+    large = report(run, ledger=path)
+    for text in (large.markdown(), large.html()):
+        assert "value 2" in text and "value 3" not in text and "it reached for the reference" in text
+        assert "4 more: 4 failed; see" in text and f"report {run} --jsonl -" in text
+    assert "8 values tried" in large.html()
+    lines = []
+    for each in (whole, large):
+        each.export_jsonl(stream := io.StringIO())
+        lines.append(stream.getvalue())
+    assert lines[0] == lines[1] and '"value 7"' in lines[1]
+    assert large.complete() == whole.details

@@ -30,11 +30,13 @@ Home = Annotated[
 ]
 
 Listed = Annotated[bool, typer.Option("--list", help="List the runs in the ledger, the newest first.")]
+_MERGE = "Copy the runs of another ledger (`ledger.db`, its folder) into this one. May be given several times."
+Merge = Annotated[list[Path] | None, typer.Option("--merge", metavar="LEDGER", help=_MERGE)]
 
 
 def report(
     run: Run = "latest", html: Page = None, markdown: Text = None, patch: Patch = None, jsonl: Lines = None,
-    as_json: AsJson = False, home: Home = None, listed: Listed = False,
+    as_json: AsJson = False, home: Home = None, listed: Listed = False, merge: Merge = None,
 ) -> None:  # fmt: skip
     """Shows the evidence of a run of tune, optimize or agent: what was tried, with which outcome, and why.
 
@@ -47,6 +49,9 @@ def report(
 
     ledger = home / "ledger.db" if home else None
     variable = "--home" if home else "TILEWRIGHT_HOME"
+    if merge:
+        _merge(ledger, variable, merge, as_json)
+        return
     if listed:
         _list(ledger, variable, as_json)
         return
@@ -69,6 +74,28 @@ def report(
         _write(evidence.folder / "report.html", evidence.html(), make=True)
 
 
+def _merge(path: Path | None, variable: str, others: list[Path], as_json: bool) -> None:
+    """Copies the runs of other ledgers, and says what became of each."""
+    from tilewright.ledger.merging import MergedRun, merged
+    from tilewright.ledger.runs import LedgerFile
+
+    files = [other / "ledger.db" if other.is_dir() else other for other in others]
+    if missing := next((file for file in files if not file.is_file()), None):
+        raise RequestError(f"there is no ledger {missing}; name a file, or the folder with ledger.db")
+    done: list[MergedRun] = []
+    with LedgerFile(path, variable=variable) as ledger:
+        for file in files:
+            with LedgerFile(file, variable="--merge") as other:
+                for run in merged(ledger, other):
+                    done.append(run)
+                    if not as_json:
+                        print(f"{run.outcome}: run {run.run} of {run.ledger}{f': {run.why}' if run.why else ''}")
+    if as_json:
+        print_json(done)
+    elif not done:
+        terminal.note(f"no runs in {', '.join(map(str, files))}")
+
+
 def _list(path: Path | None, variable: str, as_json: bool) -> None:
     from tilewright.ledger.runs import LedgerFile
 
@@ -84,7 +111,8 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
     for run in runs:
         where = run.gpu or ("this CPU" if run.measured else f"{run.arch}, predicted")
         end = run.stop_reason or ("finished" if run.finished else "not finished")
-        print(f"{run.run}  {run.command:8}  {run.task}  {where}  {end}")
+        origin = f"  from {run.merged_from}" if run.merged_from else ""
+        print(f"{run.run}  {run.command:8}  {run.task}  {where}  {end}{origin}")
 
 
 def _json(evidence: Evidence) -> Encodable:
@@ -100,7 +128,7 @@ def _json(evidence: Evidence) -> Encodable:
     from tilewright.report.two_steps import to_json_of
     from tilewright.tune.as_json import to_json
 
-    details = evidence.details
+    details = evidence.complete()
     if isinstance(details, AgentEvidence):
         return agent_views.to_json_of(details)
     steps = {"two_steps": sections} if (sections := to_json_of(details)) else {}

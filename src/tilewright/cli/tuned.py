@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tilewright.records import Json, Value
     from tilewright.runtime.store.config_file import ConfigData
     from tilewright.runtime.store.evidence import Kernels
-    from tilewright.runtime.store.winners import Unreadable, Winner, Winners
+    from tilewright.runtime.store.exporting import Imported
+    from tilewright.runtime.store.other_machines import MergedWinner, SharedWinners
+    from tilewright.runtime.store.verifying import Verified
+    from tilewright.runtime.store.winners import Unreadable, Winner
 
 app = group(
     "tuned",
@@ -83,16 +86,18 @@ def show(key: Key, as_json: AsJson = False) -> None:
     from tilewright.runtime.store.winners import Unreadable
 
     unreadable: list[Unreadable] = []
-    entries: list[Winner | Unreadable] = [*_store().all(unreadable.append)]
+    store = _store()
+    entries: list[Winner | Unreadable] = [*store.all(unreadable.append)]
     winner = _with_key([*entries, *unreadable], key)
     if isinstance(winner, Unreadable):
         raise StorageError(winner.problem)
+    others = store.others(winner.key, _noted)
     if as_json:
-        print_json(winner)
+        print_json({**vars(winner), "others": others})
     else:
         from tilewright.cli import tuned_table
 
-        terminal.stdout().print(tuned_table.shown(winner))
+        terminal.stdout().print(tuned_table.shown(winner, others))
 
 
 @app.command()
@@ -164,34 +169,60 @@ def export(
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that export wrote.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Also replace rows that are stored already.")] = False,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Files that export wrote, or stores (`tuned.db`, its folder).")
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Also replace rows that other files brought.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Puts the rows of exported config files into the store. Rows that are stored already are kept.
+    """Puts the rows of exported config files, or of another machine's store, into the store.
+
+    What was measured here is kept and launched. Results of another store that are not launched are kept beside it.
 
     Example: `tilewright tuned import configs/softmax.json`
     """
     from tilewright.runtime.store import exporting
     from tilewright.runtime.store.config_file import load
+    from tilewright.runtime.store.other_machines import store_at
 
-    contents = [load(file) for file in files]  # raises for an unreadable file before anything is stored
-    imported = exporting.import_config_files(contents, _store(), replace=replace)
+    stores = {file: store for file in files if (store := store_at(file)) is not None}
+    contents = [load(file) for file in files if file not in stores]  # raises before anything is stored
+    imported: list[tuple[str, Imported | MergedWinner]] = [
+        (row.file, row) for row in exporting.import_config_files(contents, _store(), replace=replace)
+    ]
     for content in contents:
         if left := exporting.for_reading_only(content):
             terminal.note(f"{content.name}: {left} rows were written by `tilewright run` and are not imported")
+    for store in stores.values():
+        imported += ((str(store), row) for row in _merged(store))
     done: list[dict[str, Json]] = [
         {
-            "file": row.file, "kernel": row.row.kernel, "key": row.row.key, "outcome": row.outcome,
+            "file": file, "kernel": row.row.kernel, "key": row.row.key, "outcome": row.outcome,
             "row": _plain(row.row.config), "stands": _plain(row.stored.config),
         }
-        for row in imported
+        for file, row in imported
     ]  # fmt: skip
     lines = [f"{row.outcome}: {row.row.kernel} {row.row.key[:12]} {_fields(row.row)}"
-             + (f"; {_fields(row.stored)} stays" if row.outcome == "kept" else "") for row in imported]  # fmt: skip
+             + (f"; {_fields(row.stored)} stays" if row.outcome == "kept" else "") for _, row in imported]  # fmt: skip
     _print(done, as_json, lines)
-    if not replace and any(row.outcome == "kept" for row in imported):
-        terminal.note("stored configurations that differ were kept; --replace takes those of the file")
+    _explain_kept([row.stored for _, row in imported if row.outcome == "kept"], replace)
+
+
+def _merged(file: Path) -> Sequence[MergedWinner]:
+    """Merges the store of another machine. Says which of its rows are left out."""
+    from tilewright.runtime.store.other_machines import SharedWinners, readable
+
+    return _store().merge(tuple(readable(SharedWinners(file, strict=True), _noted)))
+
+
+def _explain_kept(stored: Sequence[Winner], replace: bool) -> None:
+    if any(winner.is_local for winner in stored):
+        terminal.note(
+            "what was measured on this machine was kept; to measure it again: "
+            "tilewright tuned prune --key KEY, and run the program"
+        )
+    if not replace and not all(winner.is_local for winner in stored):
+        terminal.note("stored configurations that differ were kept; --replace takes those of a config file")
 
 
 def _fields(winner: Winner) -> str:
@@ -247,6 +278,8 @@ def verify(
     else:
         from tilewright.cli import tuned_table
 
+        if kernel is None and key is None:
+            kernels = _named(verdicts)
         terminal.stdout().print(tuned_table.verified(verdicts, kernels.called, show_all))
         print(", ".join(f"{counts[name]} {name}" for name in ("holds", "drifted", "wrong", "cannot") if counts[name]))
     if counts["drifted"] or counts["wrong"]:
@@ -332,18 +365,25 @@ def _criteria(
 # Shared -----------------------------------------------------------------------------------------------
 
 
-def _store() -> Winners:
-    from tilewright.runtime.store.winners import Winners
+def _store() -> SharedWinners:
+    from tilewright.runtime.store.other_machines import SharedWinners
 
-    return Winners(strict=True)
+    return SharedWinners(strict=True)
 
 
-def _read() -> tuple[Winners, Kernels]:
+def _read() -> tuple[SharedWinners, Kernels]:
     """Returns the store, and the names of its kernels."""
     from tilewright.runtime.store.evidence import Kernels
 
     store = _store()
     return store, Kernels(store.places)
+
+
+def _named(verdicts: Sequence[Verified]) -> Kernels:
+    """Returns the names of the kernels of a whole store, without reading it again."""
+    from tilewright.runtime.store.evidence import Kernels
+
+    return Kernels(lambda: ((each.key, each.kernel, (None, None, None, each.module)) for each in verdicts))
 
 
 def _noted(entry: Unreadable) -> None:

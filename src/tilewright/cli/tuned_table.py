@@ -25,13 +25,14 @@ def listed(winners: Iterator[Winner], called: Callable[[Winner], str], show_all:
     for winner in winners if show_all else islice(winners, ROWS):
         times = _number(evidence.winner_us(winner), 2), _number(evidence.speedup(winner), 3)
         place = called(winner), evidence.shapes(winner), evidence.board(winner)
-        table.add((winner.key[:KEY_SHOWN], *place, *times, winner.created[:10], winner.origin), winner.label)
+        table.add((winner.key[:KEY_SHOWN], *place, *times, winner.created[:10], _by(winner)), winner.label)
     return Group(table, *not_shown([(called(winner), "") for winner in winners], "tuned calls"))
 
 
-def shown(winner: Winner) -> RenderableType:
-    """Returns everything that is stored about one winner: the parts of its key, and the outcome of every
-    configuration."""
+def shown(winner: Winner, others: Sequence[Winner]) -> RenderableType:
+    """Returns everything that is stored about one winner: the parts of its key, and the outcome of every configuration.
+
+    others: the results of other machines for this key, which are not launched."""
     parts = _table("part of the key", "value")
     for name, value in winner.parts.items():
         parts.add((name, _value(value)))
@@ -44,10 +45,15 @@ def shown(winner: Winner) -> RenderableType:
     gain, module = evidence.speedup(winner), evidence.module(winner)
     heading = [
         Text.assemble(f"{module}." if module else "", (winner.kernel, "bold"), f"  {winner.key}"),
-        Text(f"{winner.label}{f', {gain:.3f}× shipped' if gain else ''}; {winner.created} by {winner.origin}"),
+        Text(f"{winner.label}{f', {gain:.3f}× shipped' if gain else ''}; {winner.created} by {_by(winner)}"),
+        *(Text(f"not launched: {other.label}; {other.created} by {_by(other)}") for other in others),
     ]
     rest = [outcomes] if winner.outcomes else [Text("no evidence is stored with this winner")]
     return Group(*heading, Text(), parts, Text(), *rest)
+
+
+def _by(winner: Winner) -> str:
+    return f"{winner.origin} on {winner.came_from}" if winner.came_from else winner.origin
 
 
 def verified(results: Sequence[Verified], called: Callable[[Verified], str], show_all: bool) -> RenderableType:

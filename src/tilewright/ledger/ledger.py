@@ -41,6 +41,9 @@ TIMED = {"measured": "candidate", "incumbent": "incumbent", "baseline": "baselin
 _COLUMNS = ("n", "entry", "optimization", "site", "value", "correctness", "status", "risk", "gain", "reason")
 """Fields of an `Iteration` that are columns of the same name."""
 
+_SHOWN = "(position < ? OR status = 'tampering')"
+"""Of a large run, the attempts that reports show."""
+
 
 class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     """The runs of `optimize`. `resume` returns the iterations."""
@@ -100,10 +103,24 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
             self._require_open(connection, run)
             insert(connection, "run_events", row | {"final": dump(final), "patch": patch})
 
-    def iterations(self, run: str) -> tuple[Iteration, ...]:
-        """Returns the iterations of a run in order, with their attempts and samples. Damaged ones are left out."""
+    def iterations(self, run: str, most: int | None = None) -> tuple[Iteration, ...]:
+        """Returns the iterations of a run in order, with their attempts and samples. Damaged ones are left out.
+
+        most: the most attempts of each iteration to return; None: all. Attempts to tamper are always returned.
+        """
         with self._reading() as connection, self._leaving_out() as rows:
-            return self._parts(connection, row_of(connection, run, self.command)["id"], rows)
+            return self._parts(connection, row_of(connection, run, self.command)["id"], rows, most)
+
+    def attempts(self, run: str, after: int = 0) -> dict[int, dict[str, int]]:
+        """Maps each iteration of a run to the number of its attempts by status, without those that `iterations` returns
+        for ``most=after``."""
+        query = f"""SELECT n, status, count(*) AS attempts FROM attempts WHERE run = ? AND NOT {_SHOWN}
+            GROUP BY n, status ORDER BY n, status"""
+        counts: dict[int, dict[str, int]] = {}
+        with self._reading() as connection:
+            for row in connection.execute(query, (row_of(connection, run, self.command)["id"], after)):
+                counts.setdefault(row["n"], {})[str(row["status"])] = row["attempts"]
+        return counts
 
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
@@ -142,15 +159,19 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
         final = json.loads(finish["final"])
         return {"stop_reason": finish["stop_reason"], "final": final, "patch": finish["patch"]}
 
-    def _parts(self, connection: sqlite3.Connection, run: str, rows: Rows) -> tuple[Iteration, ...]:
-        attempts = "SELECT * FROM attempts WHERE run = ? AND n = ? ORDER BY position"
+    def _parts(
+        self, connection: sqlite3.Connection, run: str, rows: Rows, most: int | None = None
+    ) -> tuple[Iteration, ...]:
+        shown = "" if most is None else f"AND {_SHOWN}"
+        attempts = f"SELECT * FROM attempts WHERE run = ? AND n = ? {shown} ORDER BY position"
         samples = "SELECT * FROM samples WHERE run = ? AND n = ?"
 
         def iteration(row: sqlite3.Row) -> Iteration:
             of = (run, row["n"])
+            limit = () if most is None else (most,)
             us = {(each["version"], each["workload"]): each["us"] for each in connection.execute(samples, of)}
             tried = rows.read(
-                connection.execute(attempts, of), lambda each: _attempt(each, us),
+                connection.execute(attempts, (*of, *limit)), lambda each: _attempt(each, us),
                 lambda each: f"attempt {each['position']} of iteration {row['n']} of run {run}",
             )  # fmt: skip
             return replace(_iteration(row, us), attempts=tuple(tried))

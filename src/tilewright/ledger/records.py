@@ -270,6 +270,8 @@ class RunOverview:
     """The number of kept changes. The baseline does not count."""
     workloads: tuple[str, ...]
     """The workloads that `tune` has finished, in order."""
+    merged_from: str | None = None
+    """The ledger from which the run was copied; None for a run of this ledger."""
 
 
 @dataclass(frozen=True)

@@ -195,9 +195,10 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
     def resume(self, key: str) -> tuple[Run, Parts] | None:
         """Returns the newest unfinished run of ``key`` with its finished parts, or None if there is none, or if it is
-        damaged."""
-        query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND NOT EXISTS
-            (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') {_NEWEST_FIRST} LIMIT 1"""
+        damaged. The runs of other machines are not resumed: their times are those of other GPUs."""
+        query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND id NOT IN (SELECT run FROM merged)
+            AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished')
+            {_NEWEST_FIRST} LIMIT 1"""
         with self._reading() as connection:
             row = connection.execute(query, (key, self.command)).fetchone()
             if row is None:
@@ -214,6 +215,16 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
             insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
         self.present = record.run
         return record, parts
+
+    def damaged(self, run: str) -> tuple[str, ...]:
+        """Returns the rows of a run that cannot be read, each as text for the user."""
+        rows = database.Rows()
+        with self._reading() as connection:
+            row = row_of(connection, run, self.command, whole=True)
+            finish = finish_of(connection, run)
+            if list(rows.read([row], lambda each: self._record(each, finish), lambda each: f"run {run}")):
+                self._parts(connection, run, rows)
+        return tuple(rows.damaged)
 
     def _begun(self, record: Run, kernel: str, kind: str = "") -> Run:
         now = self._clock()
@@ -252,6 +263,7 @@ def write_jsonl(stream: TextIO, records: Iterable[tuple[str, Dataclass]]) -> Non
 _OVERVIEWS = f"""SELECT runs.*,
         CASE WHEN json_valid(runs.record) THEN coalesce(json_extract(runs.record, '$.where'), '') END AS "where",
         finish.at AS finished, finish.stop_reason AS stop_reason,
+        (SELECT ledger FROM merged WHERE run = runs.id) AS merged_from,
         (SELECT count(*) FROM iterations WHERE run = runs.id) AS iterations,
         (SELECT count(*) FROM iterations WHERE run = runs.id AND status = 'keep' AND n > 0) AS kept,
         (SELECT json_group_array(name) FROM

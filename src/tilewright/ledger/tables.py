@@ -121,6 +121,12 @@ _LOADS = {
 version's last row is ``loading``, the process was killed while it loaded the version."""
 
 
+_MERGED = {
+    "merged": ("run TEXT PRIMARY KEY REFERENCES runs (id), ledger TEXT NOT NULL, at TEXT NOT NULL", "run = NEW.run")
+}
+"""The runs that were copied from other ledgers (`merging`), added in schema 6."""
+
+
 def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     for table, (columns, same) in tables.items():
         yield f"CREATE TABLE {table} ({columns})"
@@ -160,12 +166,13 @@ _VERSION_3 = (
 )
 _VERSION_4 = (*_tables(_LOADS), "CREATE INDEX loads_by_run ON loads (run, version)")
 _VERSION_5 = ("ALTER TABLE workloads ADD COLUMN searched TEXT",)
+_VERSION_6 = tuple(_tables(_MERGED))
 
 LEDGER = Schema(
     table="tilewright_ledger_schema",
-    version=5,
-    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4, *_VERSION_5),
-    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4, 4: _VERSION_5},
+    version=6,
+    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4, *_VERSION_5, *_VERSION_6),
+    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6},
     earlier={
         "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
         "ledger.db is imported without a command"

@@ -7,8 +7,8 @@ reported as if it had ended with its last kept change.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewright.ledger.codec import Dataclass, Encodable, to_json
@@ -87,10 +87,26 @@ class WorkloadChange:
 
 @dataclass(frozen=True)
 class OptimizeEvidence:
-    """A run of `optimize` with its iterations, and the numbers that follow from them."""
+    """A run of `optimize` with its iterations, and the numbers that follow from them.
+
+    beyond: in a large run, how many attempts of each iteration are stored but not read, by status.
+    """
 
     run: RunRecord
     iterations: tuple[Iteration, ...]
+    beyond: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    def tried_values(self, iteration: Iteration) -> int:
+        """Returns how many values an iteration tried."""
+        return len(iteration.attempts) + sum(self.beyond.get(iteration.n, {}).values())
+
+    def more_values(self, iteration: Iteration) -> str:
+        """Says how many values of an iteration are not shown, and where they are; empty if all are shown."""
+        counts = self.beyond.get(iteration.n, {})
+        each = ", ".join(f"{count} {status}" for status, count in counts.items())
+        return (
+            f"{sum(counts.values())} more: {each}; see `tilewright report {self.run.run} --jsonl -`" if counts else ""
+        )
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -170,9 +186,11 @@ class OptimizeEvidence:
         return tuple(dict.fromkeys(text for iteration in self.iterations for text in iteration.ruled_out))
 
 
-def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence:
-    """Returns the evidence of a run from `Ledger.run` and `Ledger.iterations`."""
-    return OptimizeEvidence(run, tuple(iterations))
+def collect(
+    run: RunRecord, iterations: Iterable[Iteration], beyond: Mapping[int, Mapping[str, int]] | None = None
+) -> OptimizeEvidence:
+    """Returns the evidence of a run from `Ledger.run`, `Ledger.iterations` and `Ledger.attempts`."""
+    return OptimizeEvidence(run, tuple(iterations), beyond or {})
 
 
 def speedup_of(ratio: Interval | None, at: str) -> Speedup | None:

@@ -65,7 +65,7 @@ def _details(report: OptimizeEvidence) -> Iterator[str]:
         parts += [f"Chosen: {md.text(iteration.why_chosen)}"] if iteration.why_chosen else []
         header, rows = outcome_cells(iteration)
         parts.append(md.table(header[:-1], [row[:-1] for row in rows]))
-        parts.append(md.table(*attempts(iteration)))
+        parts += [md.table(*attempts(iteration)), md.text(report.more_values(iteration))]
         parts += [md.fenced(iteration.comparison)] if iteration.comparison.strip() else []
         if iteration.status != "keep" and iteration.diff.strip():  # the patch already contains kept changes
             parts.append(md.fenced(iteration.diff, "diff"))
@@ -168,7 +168,7 @@ def _iterations(report: OptimizeEvidence, words: Words) -> Markup:
     measured = [] if words.predicted else ["gain"]
     names = ["", "optimization", f"{words.p}ms", *measured, "correctness", "status", "reason"]
     header = tag("tr", [tag("th", name) for name in names])
-    rows = [row for iteration in report.iterations for row in (_row(iteration, words), _more(iteration))]
+    rows = [row for iteration in report.iterations for row in (_row(iteration, words), _more(report, iteration))]
     return scroll(tag("table", tag("thead", header), tag("tbody", rows), class_="iterations"))
 
 
@@ -190,8 +190,8 @@ def _row(iteration: Iteration, words: Words) -> Markup:
     )
 
 
-def _more(iteration: Iteration) -> Markup:
-    content, tried = [part for part in _evidence(iteration) if part], len(iteration.attempts)
+def _more(report: OptimizeEvidence, iteration: Iteration) -> Markup:
+    content, tried = [part for part in _evidence(report, iteration) if part], report.tried_values(iteration)
     summary = f"{tried} value{'' if tried == 1 else 's'} tried" if tried else "evidence"
     summary += f", {iteration.seconds:.0f} s" if iteration.seconds else ""
     at = f"iteration/{iteration.n}"
@@ -199,13 +199,15 @@ def _more(iteration: Iteration) -> Markup:
     return tag("tr", tag("td"), tag("td", more, colspan=6), class_="more")
 
 
-def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
+def _evidence(report: OptimizeEvidence, iteration: Iteration) -> Iterator[Markup | None]:
     if iteration.why_chosen:
         yield tag("p", tag("span", "Chosen: ", class_="soft"), iteration.why_chosen)
     if iteration.outcomes:
         yield table(*outcome_cells(iteration))
     if iteration.attempts:
         yield table(*attempts(iteration))
+    if more := report.more_values(iteration):
+        yield tag("p", more, class_="soft")
     if iteration.comparison.strip():
         yield tag("pre", iteration.comparison)
     if iteration.diff.strip():

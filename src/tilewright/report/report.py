@@ -29,18 +29,30 @@ VIEWS: Mapping[type, tuple[Callable[..., str], Callable[..., str]]] = {
 }
 """Maps the type of a run's evidence to two functions. They return the report as Markdown and as a page."""
 
+LARGE = 5_000
+"""A run of `optimize` with more attempts is large."""
+SHOWN = 20
+"""The attempts of each iteration of a large run that are shown. The others are counted."""
+
 
 @dataclass(frozen=True)
 class Evidence:
     """The evidence of one run in the ledger. `markdown` and `html` return a report that needs no other file.
 
+    details: of a large run of `optimize`, without most of the attempts.
     folder: the folder with the files of the run.
     left_out: the number of rows of the run that could not be read.
+    read_all: reads the details with all attempts.
     """
 
     details: OptimizeEvidence | TuneEvidence | AgentEvidence
     folder: Path
     left_out: int = 0
+    read_all: Callable[[], OptimizeEvidence] | None = None
+
+    def complete(self) -> OptimizeEvidence | TuneEvidence | AgentEvidence:
+        """Returns the details with all that is stored."""
+        return self.details if self.read_all is None else self.read_all()
 
     def __str__(self) -> str:
         return f"run {self.run} of {self.details.run.task}"
@@ -78,7 +90,7 @@ class Evidence:
 
     def export_jsonl(self, stream: TextIO) -> None:
         """Writes every record of the run as JSON, one per line, with all samples."""
-        write_jsonl(stream, self.details.lines())
+        write_jsonl(stream, self.complete().lines())
 
 
 def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: str = "TILEWRIGHT_HOME") -> Evidence:
@@ -103,8 +115,22 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
     if command == "agent":
         with AgentLedger(ledger, variable=variable) as agent:
             return Evidence(AgentEvidence(*agent.readable(name)), folder, agent.left_out)
-    with Ledger(ledger, variable=variable) as optimized:
-        return Evidence(collect(optimized.run(name), optimized.iterations(name)), folder, optimized.left_out)
+    return _of_optimize(name, folder, ledger, variable)
+
+
+def _of_optimize(name: str, folder: Path, path: Path | None, variable: str) -> Evidence:
+    """Returns the evidence of a run of `optimize`. Of a large run, reads only the first attempts of each iteration, so
+    that a report takes little time and memory."""
+
+    def read_all() -> OptimizeEvidence:
+        with Ledger(path, variable=variable) as ledger:
+            return collect(ledger.run(name), ledger.iterations(name))
+
+    with Ledger(path, variable=variable) as ledger:
+        large = sum(sum(counts.values()) for counts in ledger.attempts(name).values()) > LARGE
+        most, beyond = (SHOWN, ledger.attempts(name, SHOWN)) if large else (None, {})
+        details = collect(ledger.run(name), ledger.iterations(name, most), beyond)
+        return Evidence(details, folder, ledger.left_out, read_all if large else None)
 
 
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:

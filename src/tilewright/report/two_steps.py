@@ -156,7 +156,7 @@ class _OptimizeSteps(_Steps):
             for each in tried:
                 at = f"iteration/{each.n}"
                 yield (step, self.cell("", f"{at}/optimization"), self.cell("", f"{at}/value"), self._status(each),
-                       self.cell("count", f"{at}/attempts"), self.cell("", f"{at}/reason"))  # fmt: skip
+                       self._tried(each), self.cell("", f"{at}/reason"))  # fmt: skip
             if not tried and step != PTX_HINTS:
                 yield step, "none tried", "", "", "", ""
 
@@ -200,6 +200,10 @@ class _OptimizeSteps(_Steps):
         if iteration.to_confirm is not None:
             return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
         return self.cell("", f"iteration/{iteration.n}/status")
+
+    def _tried(self, iteration: Iteration) -> Sourced:
+        count = self.details.tried_values(iteration)
+        return Sourced(count, f"iteration/{iteration.n}/attempts", value=count)
 
     def _step(self, iteration: Iteration) -> str:
         if iteration.entry not in HINT_ENTRIES:

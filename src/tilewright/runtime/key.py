@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 @cache
 def toolkit() -> str:
     """Returns the versions of cuda-tile and its compiler as text, such as ``cuda-tile 1.7.0, tileiras 13.4.92``."""
@@ -102,7 +105,7 @@ def digest(parts: Mapping[str, Json]) -> str:
     """Returns the SHA-256 (hex) of the parts as canonical JSON. The order of the names does not change it. 1 and True
     give different digests."""
     try:
-        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        text = _canonical(parts)
     except TypeError as error:
         raise RequestError(f"a part of a key is not plain data: {error}") from None
     return hashlib.sha256(text.encode()).hexdigest()

@@ -442,13 +442,19 @@ def test_what_is_imported_is_found_by_the_key_of_the_call() -> None:
 
 
 def test_what_stands_is_shown_and_kept_unless_replaced() -> None:
-    Winners(strict=True).put(stored(parts(), 7))
+    Winners(strict=True).put(stored(parts(), 7, origin="import"))
     [kept] = imported(table(parts()))
     assert kept.outcome == "kept" and kept.stored.config == {"TILE": 7} and kept.row.config == {"TILE": 0}
     [replaced] = imported(table(parts()), replace=True)
     assert replaced.outcome == "replaced" and replaced.stored.config == {"TILE": 0}
     [same] = imported(table(parts()))
     assert same.outcome == "same"
+
+
+def test_what_was_measured_here_is_never_replaced_by_a_file() -> None:
+    Winners(strict=True).put(stored(parts(), 7))
+    [kept] = imported(table(parts()), replace=True)
+    assert kept.outcome == "kept" and kept.stored.config == {"TILE": 7}
 
 
 def test_an_imported_winner_is_exported_again_with_its_times() -> None:

@@ -60,7 +60,7 @@ def test_names_and_files_are_read_once_for_each_kernel(
 def test_the_quick_reader_agrees_with_the_one_that_names_the_field() -> None:
     made = winner()
     for data in (codec.to_json(made), codec.to_json(replace(made, index=None, launches={"w": float("nan")}))):
-        assert repr(codec._Reader(True).read(Winner, data, "Winner")) == repr(codec._quick(Winner, True)(data))
+        assert repr(codec._Reader(True).read(Winner, data, "Winner")) == repr(codec._quick(Winner, True, False)(data))
 
 
 @pytest.mark.parametrize("count", [7, 20])

@@ -295,6 +295,17 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others() -> None:
     assert Winners(strict=True).all() == Winners(strict=True).all(unreadable.append)
 
 
+@pytest.mark.parametrize("text", ['{"TILE":1},{"a":2}', '{"TILE":1', "", "[1],[2]"])
+def test_a_column_that_is_not_one_json_value_is_unreadable(text: str) -> None:
+    """The columns of a row are read in one call."""
+    store = Winners(strict=True)
+    store.put(winner("k1"))
+    with closing(sqlite3.connect(store.path)) as file, file:
+        file.execute("UPDATE winners SET config = ?", (text,))
+    unreadable: list[Unreadable] = []
+    assert store.all(unreadable.append) == () and [one.key for one in unreadable] == ["k1"]
+
+
 def test_all_are_put_or_none() -> None:
     with pytest.raises(StorageError, match="bytes has no JSON form"):
         Winners(strict=True).put_all([winner("k1"), winner("k2", parts={"raw": b""})])

@@ -847,6 +847,22 @@ def test_what_is_stored_or_shipped_outside_the_space_is_never_launched(world: Wo
         assert len(again.searches) == 1 and [type(tile) for tile in again.tiles] == [int] and again.tiles == [4]
 
 
+def test_a_merged_result_outside_the_space_is_not_launched_and_the_search_here_replaces_it(world: World) -> None:
+    from tilewright.runtime.store.other_machines import SharedWinners
+
+    world.tuned()(STREAM, *arrays(), 2.0)
+    (stored,) = Winners().all()
+    Winners().remove([stored.key])
+    hostile = replace(stored, config={**dict(stored.config or {}), "TILE": 2**30}, machine={"host": "elsewhere"})
+    SharedWinners(strict=True).merge([hostile])
+    for searches in (1, 0):
+        again = World()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again.tuned()(STREAM, *arrays(), 2.0)
+        assert again.tiles == [4] and len(again.searches) == searches
+
+
 # The shipped config file --------------------------------------------------------------------------------------
 
 

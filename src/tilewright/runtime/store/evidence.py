@@ -172,7 +172,7 @@ def summary(winner: Winner) -> dict[str, Json]:
         "board": board(winner), "toolkit": toolkit(winner),
         "config": None if winner.config is None else dict(winner.config), "label": winner.label,
         "us": winner_us(winner), "shipped_us": shipped_us(winner), "speedup": speedup(winner),
-        "created": winner.created, "origin": winner.origin,
+        "created": winner.created, "origin": winner.origin, "from": winner.came_from or None,
     }  # fmt: skip
 
 

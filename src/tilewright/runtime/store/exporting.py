@@ -150,9 +150,13 @@ class Imported:
 
 def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
     """Puts all rows into the store, or none if that fails. Without ``replace``, the store keeps a winner that it has.
-    Rows of `tilewright run` are left out (`for_reading_only`)."""
+    A winner that was measured here always stays. Rows of `tilewright run` are left out (`for_reading_only`)."""
+
+    def replaces(new: Winner, earlier: Winner) -> bool:
+        return replace and new.config != earlier.config and not earlier.is_local
+
     rows = [(file.name, row) for file in files for row in _winners(file)]
-    done = store.put_all([row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config)
+    done = store.put_all([row for _, row in rows], replaces)
     return tuple(
         Imported(name, row, stored, _outcome(row, earlier, stored))
         for (name, row), (earlier, stored) in zip(rows, done, strict=True)

@@ -8,6 +8,8 @@ the file must still define the kernel as it was launched. All of this is compare
 from __future__ import annotations
 
 import ast
+import os
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,13 +30,20 @@ from tilewright.source.source_file import SourceFile
 def unchanged_launches(winner: Winner) -> dict[str, DescribedLaunch]:
     """Returns the stored launches, in the form in which loading executes only the file that was checked. Executes
     nothing. Raises RequestError if the row or a kernel has changed, or if the row does not say what it launched."""
-    if winner.launches and digest(winner.parts) != winner.key:
+    if winner.launches:
+        refuse_changed(winner)
+    return {name: _unchanged(DescribedLaunch.from_json(launch)) for name, launch in (winner.launches or {}).items()}
+
+
+def refuse_changed(winner: Winner) -> None:
+    """Raises RequestError if a row was changed: its key is not the digest of its parts, or it has launches of a
+    configuration that was not searched."""
+    if digest(winner.parts) != winner.key:
         raise RequestError("its key is not the digest of its parts: the entry was changed")
     listed = {outcome.get("label") for outcome in winner.outcomes}
     for config in (winner.config, winner.shipped, winner.runner_up):
         if winner.launches and config is not None and label(config) not in listed:
             raise RequestError(f"{label(config)} is none of the configurations that were searched")
-    return {name: _unchanged(DescribedLaunch.from_json(launch)) for name, launch in (winner.launches or {}).items()}
 
 
 def executed_files(winners: Iterable[Winner]) -> tuple[Path, ...]:
@@ -48,14 +57,14 @@ def executed_files(winners: Iterable[Winner]) -> tuple[Path, ...]:
 
 
 def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
-    own, found = Path(launch.file), None if launch.module == PROGRAM else _file_of_module(launch.module)
+    own, found = _status(launch.file), None if launch.module == PROGRAM else _file_of_module(launch.module)
     if not launch.text:
         raise RequestError("it was stored without the digest of its kernel's text, so nothing is executed for it")
-    importable = found is not None and (not own.is_file() or found == own.resolve())
-    file = found if importable and found is not None else own
-    if not file.is_file():
+    importable = found is not None and (own is None or found == Path(launch.file).resolve())
+    status = _status(str(found)) if importable else own
+    if status is None:
         raise RequestError(f"the kernel's file is gone: {launch.file}; no module '{launch.module}' is installed here")
-    status = file.stat()
+    file = found if importable and found is not None else Path(launch.file)
     text, imported = _read(file, launch.qualname, status.st_mtime_ns, status.st_size)
     if text != launch.text:
         raise RequestError(f"kernel '{launch.qualname}' in {file} has changed since it was launched")
@@ -63,6 +72,15 @@ def _unchanged(launch: DescribedLaunch) -> DescribedLaunch:
         if isinstance(value, str) and value.startswith(MODULE) and value.removeprefix(MODULE) not in imported:
             raise RequestError(f"'{name}' of {launch.qualname} is {value}, which {file} does not import")
     return launch if importable else replace(launch, file=str(file), module=PROGRAM)
+
+
+def _status(file: str) -> os.stat_result | None:
+    """Returns the status of a file; None if there is no such file."""
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _file_of_module(module: str) -> Path | None:
