@@ -87,7 +87,11 @@ class Allocated(Remote):
             found = self._told(connection, "allocate", asked=self.spec.asked, linger=self.linger, **self._about())
             self.job, self._asked_for = str(found["job"]), bool(found["new"])
             self._worked(f"job {self.job} on {found['node']}", "resident process")
-        self._told(connection, "attach", run=self._request["run"], job=self.job, hello=hello)
+        try:
+            self._told(connection, "attach", run=self._request["run"], job=self.job, hello=hello)
+        except RefusedThere as error:  # the step of one that died may be in the way
+            self._at_the_side("kill")
+            raise ConnectionLost(str(error)) from None
 
     def kill(self, again: bool) -> None:
         self.say(f"nothing was heard from the resident process on {self.host}: it is ended and replaced")

@@ -37,6 +37,8 @@ AGENT, LOOK = "tilewright-agent", "tilewright-look"
 FIRST_POLL, LONGEST_POLL = 0.1, 10.0  # seconds
 LOCK_SECONDS = 10.0
 ENDING_SECONDS = 30.0
+GONE_SECONDS = 5
+"""The script ends so long after the run, also if SLURM does not notice that the step has ended."""
 AT_ONCE_SECONDS = 15.0
 """With ``immediate``, an allocation may wait so long."""
 FEWEST_SECONDS, DEATHS, NOT_SHARED, DIES = 10, 3, 91, 92
@@ -149,10 +151,15 @@ run={shlex.quote(str(folder))}
 going=$run/going-$SLURM_JOB_ID served=$run/served-$SLURM_JOB_ID
 touch "$going"
 deaths=0
+trap 'exit 0' USR1
+(while [ -e "$going" ]; do sleep 2; done; sleep {GONE_SECONDS}; kill -USR1 $$) &
+watcher=$!
+trap 'kill $watcher' EXIT
 while [ -e "$going" ]; do
   began=$(date +%s)
   {shlex.join(step)} --cpus-per-task="$SLURM_CPUS_ON_NODE" \\
-    {shlex.join(agent)} "@{socket_name(folder.name, "$SLURM_JOB_ID")}" {shlex.join(after)} </dev/null
+    {shlex.join(agent)} "@{socket_name(folder.name, "$SLURM_JOB_ID")}" {shlex.join(after)} </dev/null &
+  wait $!
   echo $? >"$run/code-$SLURM_JOB_ID"
   deaths=$((deaths + 1))
   if [ -e "$served" ] || [ $(($(date +%s) - began)) -ge {FEWEST_SECONDS} ]; then deaths=0; fi
@@ -192,6 +199,7 @@ def kill(where: Path, code: str, job: str) -> boot.Reply:
     steps = slurm(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i %j"]).stdout.split("\n")
     for step in (line.split()[0] for line in steps if line.split()[1:] == [AGENT]):
         slurm(["scancel", "--signal=KILL", step])
+        slurm(["scancel", step])  # SLURM forgets it, also if nothing of it is left on the node
     return {"ok": True}
 
 
