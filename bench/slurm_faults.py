@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))  # the cluster of the tests
 
 from tests.remote.kit import Loopback, processes  # noqa: E402
 from tests.slurm.client import STEP_MILLISECONDS, WORKER  # noqa: E402
-from tests.slurm.kit import DAEMONS, Cluster, spec  # noqa: E402
+from tests.slurm.kit import DAEMONS, NODES, Cluster, spec  # noqa: E402
 from tests.slurm.worker import noted, step  # noqa: E402
 
 from tilewright.executors.slurm import Slurm  # noqa: E402
@@ -231,6 +231,8 @@ def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str],
     missing = sum(name not in answered for name in names)
     again = sum(max(0, noted(folder, "began", name) - 1) for name in names)
     left = _left(cluster)
+    for node in NODES:  # SLURM takes a node out of service after a killed batch script
+        cluster.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
     if "full disk" in faults:
         subprocess.run(["umount", "-l", str(work)], check=True)
     faults = faults[: len(faults) - len(waiting)]  # a run that was over before the last one has one less
