@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from common import made_here, write
 
@@ -277,6 +278,14 @@ def overhead(cluster: Cluster, folder: Path) -> dict[str, float]:
     return {**found, "step beyond srun": found["step"] - found["srun"], "first step, from nothing": first}
 
 
+def summed(found: Sequence[Found], kinds: Sequence[str], costs: dict[str, float]) -> dict[str, Any]:
+    names = "finished", "again", "lost", "left", "starts"
+    counts = {name: sum(getattr(each, name) for each in found) for name in names}
+    version = subprocess.run([str(DAEMONS["slurmctld"]), "-V"], capture_output=True, text=True).stdout.strip()
+    summary = {**made_here(), "slurm": version, "seconds": costs, "faults": sum(len(each.faults) for each in found)}
+    return {**summary, "kinds": {kind: sum(each.faults.count(kind) for each in found) for kind in kinds}, **counts}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=200)
@@ -309,19 +318,14 @@ def main() -> int:
                 each = tried(cluster, loop, folder / f"run-{number}", drawn[start : start + EACH], rng)
                 found.append(each)
                 print(number, json.dumps(asdict(each)), flush=True)
+                if asked.out:
+                    write(asked.out, {**summed(found, kinds, costs), "runs": [asdict(each) for each in found]})
         finally:
             cluster.stop()
             loop.stop()
-    counts = {
-        name: sum(getattr(each, name) for each in found) for name in ("finished", "again", "lost", "left", "starts")
-    }
-    version = subprocess.run([str(DAEMONS["slurmctld"]), "-V"], capture_output=True, text=True).stdout.strip()
-    summary = {**made_here(), "slurm": version, "seconds": costs, "faults": sum(len(each.faults) for each in found)}
-    summary |= {"kinds": {kind: sum(kind in each.faults for each in found) for kind in kinds}, **counts}
+    summary = summed(found, kinds, costs)
     print(json.dumps(summary))
-    if asked.out:
-        write(asked.out, {**summary, "runs": [asdict(each) for each in found]})
-    return 1 if counts["lost"] or counts["left"] else 0
+    return 1 if summary["lost"] or summary["left"] else 0
 
 
 if __name__ == "__main__":
