@@ -26,8 +26,8 @@ from tilewright.cli.main import main
 from tilewright.errors import RequestError
 from tilewright.executors import executor_on
 from tilewright.ledger.agent_runs import AgentLedger
-from tilewright.ledger.brought import BroughtRuns
 from tilewright.ledger.ledger import Ledger
+from tilewright.ledger.merging import merged
 from tilewright.ledger.runs import LedgerFile
 from tilewright.remote import results
 from tilewright.remote.client import Remote
@@ -306,26 +306,19 @@ def test_what_changed_here_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
         assert "tree/same.py" not in tar.getnames(), "only what is new is brought back"
 
 
-def test_runs_are_copied_once_and_grow(tmp_path: Path) -> None:
-    names = tmp_path / "there.db", tmp_path / "here.db"
-    with Ledger(names[0]) as there, BroughtRuns(names[1]) as here:
+def test_runs_are_brought_with_the_names_of_folders_here_and_grow(tmp_path: Path) -> None:
+    outcomes = []
+    with Ledger(tmp_path / "there.db") as there, LedgerFile(tmp_path / "here.db") as here:
         run = there.begin(replace(run_record(), where="/there/ops.py:task")).run
-        there.append(run, baseline_iteration())
-        assert here.add(names[0], lambda text: text.replace("/there", "/here")) == (run,)
-        assert here.add(names[0], lambda text: text.replace("/there", "/here")) == ()
-        there.append(run, raced(1, 10.0, 20.0, keep=True))
-        assert here.add(names[0], lambda text: text.replace("/there", "/here")) == (run,)
+        for iteration in (baseline_iteration(), raced(1, 10.0, 20.0, keep=True), crashed(2)):
+            there.append(run, iteration)
+            for _ in range(2):
+                (done,) = merged(here, there, lambda text: text.replace("/there", "/here"))
+                outcomes.append(done.outcome)
         expected = there.iterations(run)
-    with Ledger(names[1]) as ledger:
+    assert outcomes == ["added", "same", "extended", "same", "extended", "same"]
+    with Ledger(tmp_path / "here.db") as ledger:
         assert ledger.run(run).where == "/here/ops.py:task" and ledger.iterations(run) == expected
-        ledger.append(run, crashed(2, "here"))
-    notes: list[str] = []
-    with Ledger(names[0]) as there, BroughtRuns(names[1], note=notes.append) as here:
-        there.append(run, crashed(2, "there"))
-        assert here.add(names[0], lambda text: text.replace("/there", "/here")) == ()
-    assert len(notes) == 1 and "went on here and elsewhere" in notes[0]
-    with LedgerFile(names[1]) as ledger:
-        assert ledger.names() == {run}
 
 
 def test_tuned_verify_takes_the_store_along(

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import StorageError
-from tilewright.ledger.brought import BroughtRuns
 from tilewright.ledger.codec import from_json
 from tilewright.ledger.file import make_private
+from tilewright.ledger.merging import merged
+from tilewright.ledger.runs import LedgerFile
 from tilewright.remote.messages import WorkOrder
 from tilewright.remote.work import BUNDLE, LEDGER, LEFT, NO_RESULTS, OURS, CommandResults, digest_of
 from tilewright.tools.git import TREE, Git, GitError, private_name
@@ -83,9 +84,10 @@ class _Bringing:
         for name in self.left.too_large:
             self.note(f"{name} stays over there: all files together are too large to bring back")
         if (ledger := self.folder / "home" / LEDGER).is_file():
-            with BroughtRuns(self.home / LEDGER) as runs:
-                runs.note = self.note
-                runs.add(ledger, self.places.here)
+            with LedgerFile(self.home / LEDGER) as here, LedgerFile(ledger) as there:
+                for run in merged(here, there, self.places.here):
+                    if run.outcome == "left out":
+                        self.note(f"run {run.run} is not in {here.path}: {run.why}")
 
     def _refs(self) -> None:
         """Adds commits and refs to the user's repository. A branch that exists here stays as it is."""
