@@ -74,6 +74,12 @@ class Executor(ABC):
         """
         return None
 
+    def others(self, most: int) -> Sequence[Executor]:
+        """Returns at most ``most`` further executors that may share the workloads of a run. Each has a GPU of its own,
+        of the model that `place` told.
+        """
+        return ()
+
     def seed(self) -> int:
         """Returns the seed for a run whose user named none. A run that is taken up again gets its first seed."""
         return secrets.randbits(31)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty
 from typing import ClassVar
 
-from tilewright.errors import MachineError, RequestError, TaskError
+from tilewright.errors import MachineError, RequestError
 from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
@@ -66,6 +67,7 @@ class Ssh(Executor):
             bundle = files.bundle_of(Path(file))
             self.remote = self.run_of(bundle)
             self.remote.start()
+            atexit.register(self.close)  # a mistake that is found later ends the run over there, too
             if self.remote.resumed:
                 self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
 
@@ -121,12 +123,8 @@ class Ssh(Executor):
                 return self._outcome(step, message)
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
-        if ended.status == "BUILD_FAILED":
-            raise TaskError(ended.reason)
-        if ended.status == "ERROR":
-            raise MachineError(f"{self.host}: {ended.reason}")
         if not ended.answer:
-            return Outcome(ended.status, reason=ended.reason, at=ended.at)
+            return Outcome[Answer](ended.status, reason=ended.reason, at=ended.at).raised(self.host)
         answer = decode(ended.answer)
         assert isinstance(answer, step.answer)
         return Outcome(ended.status, answer)
@@ -145,6 +143,7 @@ class Ssh(Executor):
 
     def close(self, wait: bool = True) -> None:
         if self.remote is not None:
+            atexit.unregister(self.close)
             self.remote.close()
             self.remote = None
 

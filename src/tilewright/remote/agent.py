@@ -32,7 +32,7 @@ from pathlib import Path
 from queue import Queue
 from typing import IO, NoReturn
 
-from tilewright.errors import MachineError, TilewrightError, in_one_line
+from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import OtherMachine, driver_version, host
 from tilewright.remote import messages as said
@@ -258,15 +258,9 @@ class Agent:
     def _outcome(
         self, step: Step[Message], silence: float | None, advanced: Callable[[Advanced], None]
     ) -> Outcome[Message]:
-        try:
-            assert self._session is not None, "a task is opened before a step runs"
-            return self._session.run(step, silence=silence, on_progress=advanced)
-        except MachineError as error:
-            return Outcome("ERROR", reason=str(error))
-        except TilewrightError as error:
-            return Outcome("BUILD_FAILED", reason=str(error))
-        except Exception as error:  # sent to the user as our mistake
-            return Outcome("ERROR", reason=f"a mistake in Tilewright: {in_one_line(error)}")
+        session = self._session
+        assert session is not None, "a task is opened before a step runs"
+        return Outcome.guarded(lambda: session.run(step, silence=silence, on_progress=advanced))
 
     # A command --------------------------------------------------------------------------------------
 

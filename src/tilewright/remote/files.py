@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -81,13 +82,61 @@ class Bundle:
         return str(work.relative_to(self.root)) if work.is_relative_to(self.root) else "."
 
     def relative(self, path: Path) -> str:
-        """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
-        try:
-            return str(path.resolve().relative_to(self.root))
-        except ValueError:
-            raise RequestError(
-                f"{path} is outside {self.root}, which is brought to the other machine; fix: put it into that folder"
-            ) from None
+        """As the function `relative`."""
+        return relative(self.root, path)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The files around a task file: those that git tracks or does not ignore, or all in its folder without git."""
+
+    root: Path
+    files: tuple[Path, ...]
+
+    def zipped(self) -> bytes:
+        """Returns the files as a zip, which depends on nothing but their names and contents.
+
+        Raises RequestError if they are too large.
+        """
+        out, total = io.BytesIO(), 0
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=4) as file:
+            for path in self.files:
+                total += path.stat().st_size
+                refuse_large(total, self.root, path)
+                file.writestr(zipfile.ZipInfo(str(path.relative_to(self.root))), path.read_bytes())
+        return out.getvalue()
+
+
+def surroundings(file: Path) -> Surroundings:
+    """Returns the files around a task file."""
+    file = file.resolve()
+    root = _repository_root(file.parent)
+    if root is None:
+        return Surroundings(file.parent, tuple(sorted(_every(file.parent))))
+    names = _listed(root, "--cached") | _untracked(root, [file], lambda: file.parent.glob("*.py"))
+    return Surroundings(root, tuple(path for path in sorted(names) if path.is_file()))
+
+
+def _untracked(root: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> set[Path]:
+    """Returns the files that git neither tracks nor ignores. ``named`` and ``beside``: as for `_bundle`."""
+    found, tracked = _listed(root, "--others", "--exclude-standard"), _listed(root, "--cached")
+    ignored = {*named} - tracked - found
+    return found | ignored | ({*beside()} - tracked if ignored else set())
+
+
+def _listed(root: Path, *options: str) -> set[Path]:
+    names = _git(["git", "-C", str(root), "ls-files", "-z", *options]).split("\0")
+    return {root / name for name in names if name}
+
+
+def relative(root: Path, path: Path) -> str:
+    """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
+    try:
+        return str(path.resolve().relative_to(root))
+    except ValueError:
+        raise RequestError(
+            f"{path} is outside {root}, which is brought to the other machine; fix: put it into that folder"
+        ) from None
 
 
 def nothing() -> Bundle:
@@ -120,12 +169,7 @@ def _bundle(folder: Path, named: Sequence[Path], beside: Callable[[], Iterable[P
         return Bundle(folder, "", tar_of(folder, sorted(_every(folder))))
     repository = cache_folder() / "bundles" / f"{_key_of(root)}.git"
     tree = _tree(root, repository)
-    listed = _git(["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard"]).split("\0")
-    names = [root / name for name in listed if name]
-    tracked = {root / name for name in _git(["git", "-C", str(root), "ls-files", "-z"]).split("\0")}
-    if ignored := [path for path in named if path not in tracked and path not in names]:
-        names += [path for path in (*ignored, *beside()) if path not in names and path not in tracked]
-    return Bundle(root, tree, tar_of(root, sorted(set(names))), repository)
+    return Bundle(root, tree, tar_of(root, sorted(_untracked(root, named, beside))), repository)
 
 
 def _repository_root(folder: Path) -> Path | None:
@@ -195,18 +239,23 @@ def tar_of(root: Path, files: Iterable[Path], prefix: str = "") -> bytes:
             info = tar.gettarinfo(path, prefix + str(path.relative_to(root)))
             info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
             total += info.size
-            if total > MOST_BYTES:
-                raise RequestError(
-                    f"the files in {root} that git does not track are larger than {MOST_BYTES >> 20} MiB, too much to "
-                    f"bring along (at {path.relative_to(root)}); fix: let .gitignore name what the task does not need, "
-                    "or put the task into a folder of its own"
-                )
+            refuse_large(total, root, path, "that git does not track ")
             if info.isreg():
                 with path.open("rb") as content:
                     tar.addfile(info, content)
             else:
                 tar.addfile(info)
     return out.getvalue()
+
+
+def refuse_large(total: int, root: Path, path: Path, which: str = "") -> None:
+    """Raises RequestError if ``total`` bytes, up to the file ``path``, are too many to bring."""
+    if total > MOST_BYTES:
+        raise RequestError(
+            f"the files in {root} {which}are larger than {MOST_BYTES >> 20} MiB, too much to "
+            f"bring along (at {path.relative_to(root)}); fix: let .gitignore name what the task does not need, "
+            "or put the task into a folder of its own"
+        )
 
 
 def cache_folder() -> Path:
