@@ -46,6 +46,8 @@ from tilewright.worker.session import Session
 
 ALIVE_SECONDS = 30.0
 """A client that sends nothing for so long is gone. It sends a `Ping` every `client.PING_SECONDS`."""
+ORPHAN_SECONDS = 30.0
+"""In an allocation, a process whose slurmstepd was killed ends after nobody was connected for so long."""
 END_SECONDS = 5.0
 """A command that is told to end has so long to end its own child processes."""
 
@@ -89,6 +91,7 @@ class Agent:
         """Accepts clients until the run ends."""
         threading.Thread(target=self._run_steps, daemon=True).start()
         listening.settimeout(min(0.5, self.linger / 4))
+        parent = os.getppid()
         while True:
             with suppress(TimeoutError):
                 connection, _ = listening.accept()
@@ -98,6 +101,8 @@ class Agent:
                     self._seen = time.monotonic()
                 elif time.monotonic() - self._seen > self.linger:
                     self.release()
+                elif self.run is not None and os.getppid() != parent and time.monotonic() - self._seen > ORPHAN_SECONDS:
+                    self.end()  # SLURM has lost it and will not end it
 
     def _client(self, connection: socket.socket) -> None:
         connection.settimeout(ALIVE_SECONDS)
