@@ -89,7 +89,7 @@ class Cluster:
         self.start_controller("-i")
         for node in NODES:
             self.start_node(node)
-        wait_for(self.is_idle)
+        wait_for(self.is_idle, 60)
 
     @property
     def configuration(self) -> Path:
@@ -171,6 +171,11 @@ class Cluster:
         self.start_node(node)
         self.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
         wait_for(self.is_idle)
+
+    def complaint(self) -> str:
+        """Returns the last line that each daemon has written."""
+        lines = ((log.stem, log.read_text(errors="replace").strip().splitlines()) for log in self.folder.glob("*.log"))
+        return "; ".join(f"{daemon}: {said[-1]}" for daemon, said in lines if said)
 
     def stop(self) -> None:
         """Ends the nodes first: if all end at once, a node waits for the controller."""
