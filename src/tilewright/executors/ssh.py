@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +42,6 @@ class Ssh(Executor):
     ) -> None:
         self.host, self.worker, self.linger, self.mfa = host, tuple(worker), linger, mfa
         self.remote: Remote | None = None
-        self._task = ""
 
     @classmethod
     def at(cls, where: str) -> Ssh:
@@ -68,7 +66,6 @@ class Ssh(Executor):
             bundle = files.bundle_of(Path(file))
             self.remote = self.run_of(bundle)
             self.remote.start()
-            atexit.register(self.close)  # a mistake that is found later ends the run over there, too
             if self.remote.resumed:
                 self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
 
@@ -143,7 +140,6 @@ class Ssh(Executor):
 
     def close(self, wait: bool = True) -> None:
         if self.remote is not None:
-            atexit.unregister(self.close)
             self.remote.close()
             self.remote = None
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.remote import files
+from tilewright.remote import files, login
 from tilewright.remote.client import LINGER_SECONDS, QUIT_SECONDS, InUse, Remote
 from tilewright.remote.connection import CACHE, PYTHON, Connection, ConnectionLost, RefusedThere
 from tilewright.remote.job_spec import JobSpec
@@ -160,7 +160,7 @@ class Allocated(Remote):
         if state in REPLACED:
             why = f"the last one because {REPLACED[state]}"
             return f"{what}: {MOST_REPLACED} allocations in a row were lost, {why}; {again}"
-        if str(found["code"]).startswith("91:"):
+        if str(found["code"]).startswith(f"{login.NOT_SHARED}:"):
             return (
                 f"{what}: the compute node {found['node']} does not see the files that were brought; fix: set "
                 "remote_work_dir in job_spec.json to a folder that login and compute nodes share"

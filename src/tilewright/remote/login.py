@@ -41,8 +41,10 @@ GONE_SECONDS = 5
 """The script ends so long after the run, also if SLURM does not notice that the step has ended."""
 AT_ONCE_SECONDS = 15.0
 """With ``immediate``, an allocation may wait so long."""
-FEWEST_SECONDS, DEATHS, NOT_SHARED, DIES = 10, 3, 91, 92
+FEWEST_SECONDS, DEATHS = 10, 3
 """The script gives up after so many resident processes in a row that ended within so many seconds and served nobody."""
+NOT_SHARED, DIES = 91, 92
+"""The script's exit codes if its node lacks the files that were brought, and if it gave up."""
 ENV = {
     name: value
     for name, value in os.environ.items()
