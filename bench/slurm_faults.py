@@ -29,7 +29,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from common import made_here, write
+from common import lines_of, made_here, write
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the cluster of the tests
@@ -294,7 +294,7 @@ def main() -> int:
     parser.add_argument("--only", help="one fault")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    aside = [line for line in SET_ASIDE.read_text().splitlines() if not line.startswith("#")]
+    aside = lines_of(SET_ASIDE)
     assert set(aside) <= FAULTS.keys()
     kinds = [asked.only] if asked.only else aside if asked.set_aside else [each for each in FAULTS if each not in aside]
     rng, found = random.Random(asked.seed), []  # type: random.Random, list[Found]
