@@ -96,6 +96,13 @@ def two_outputs(x, y, z, TM: ct.Constant[int], TN: ct.Constant[int]):
         ct.store(z, (ct.bid(0),), ct.full((TM,), 1, ct.float32))
 
 
+@ct.kernel
+def halves(x, y, TM: ct.Constant[int], TN: ct.Constant[int]):
+    """Two stores to one array, whose indices are computed alike from the block."""
+    ct.store(y, (ct.bid(0) // 2, ct.bid(1), 0), ct.load(x, (ct.bid(0) // 2, ct.bid(1), 1), (TM, TN, 4)))
+    ct.store(y, (ct.bid(0) // 2, ct.bid(1), 1), ct.load(x, (ct.bid(0) // 2, ct.bid(1), 0), (TM, TN, 4)))
+
+
 FOUND: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], Callable[..., tuple[int, int, int]]]] = {
     "element-wise": (elementwise, lambda: (torch.ones(37), torch.ones(37)), lambda t: (blocks(37, t), 1, 1)),
     "tiles": (
@@ -117,6 +124,11 @@ FOUND: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], Callable[..., tuple[i
     "two outputs": (
         two_outputs, lambda: (torch.ones(9, 20), torch.ones(9, 20), torch.ones(9)),
         lambda m, n: (blocks(9, m), blocks(20, n), 1),
+    ),
+    "two stores to an array": (
+        halves,
+        lambda: (torch.ones(9, 20, 8), torch.ones(9, 20, 8)),
+        lambda m, n: (2 * blocks(9, m) - 1, blocks(20, n), 1),
     ),
     "nothing to store": (elementwise, lambda: (torch.ones(0), torch.ones(0)), lambda t: (1, 1, 1)),
     "one tile": (tiles, lambda: (torch.ones(1, 2), torch.ones(1, 2)), lambda m, n: (1, 1, 1)),
@@ -164,6 +176,13 @@ def in_groups(x, y, TILE: ct.Constant[int]):
 
 
 @ct.kernel
+def crossed(x, y, TILE: ct.Constant[int]):
+    """Both grids (n, 1) and (1, n) store all elements."""
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))
+    ct.store(y, (ct.bid(1),), ct.load(x, (ct.bid(1),), (TILE,)))
+
+
+@ct.kernel
 def counted(x, y, n, TILE: ct.Constant[int]):
     if ct.bid(0) < n:
         ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))
@@ -187,6 +206,7 @@ REFUSED: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], dict[str, Any], str
         "depends on data",
     ),
     "two axes together": (in_groups, ONES, {}, "several axes of the grid decide together"),
+    "two stores by two axes": (crossed, ONES, {}, "several axes of the grid decide together"),
     "an unkeyed number": (counted, lambda: (*ONES(), 16), {"unkeyed": ("n",)}, "may depend on 'n', whose value"),
     "an unkeyed array": (elementwise, ONES, {"unkeyed": ("y",)}, "'y' is not in the key"),
     "a constant of a float": (

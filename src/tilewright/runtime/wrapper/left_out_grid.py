@@ -41,6 +41,8 @@ Grid: TypeAlias = tuple[int, int, int]
 MOST_BLOCKS = 1 << 17
 """The most blocks of a grid that is found. To follow so many takes about 4 seconds on one CPU core of 2026."""
 MOST_ALONG = MOST_BLOCKS, 2**16 - 1, 2**16 - 1
+AT_LEAST = 16
+"""So many blocks along an axis are tried, although some more of them stored nothing else."""
 SECONDS = 30.0
 """The limit for the loops of one run of the interpreter."""
 
@@ -125,7 +127,7 @@ def _refuse_loose(described: SpecifiedTrial, entry: KernelEntry, loose: Collecti
         if not isinstance(named[name], (bool, int, float)):
             raise _Refused(f"'{name}' is not in the key of the call (as an unkeyed array, or a changing object)")
     launch = replace(described.launch, args=tuple(_Loose(n) if n in loose else each for n, each in named.items()))
-    words = described.language.arguments(launch)
+    words: Sequence[object] = described.language.arguments(launch)
     deciding = deciding_stores(entry)
     for name in sorted(loose):
         place = next((place for place, word in enumerate(words) if word == _Loose(name)), None)
@@ -161,13 +163,14 @@ class _Search:
     def _smallest(self, axis: int) -> tuple[int, dict[str, Array]]:
         """Returns the smallest number of blocks along ``axis`` that store as many elements as any larger number, with
         one block along the other axes. Also returns what these blocks store."""
-        known, low, most = self._along(axis, 0, 1), 0, 1
+        known, low, most, end, more_stored = self._along(axis, 0, 1), 0, 1, 1, True
         before = known
-        while not self._whole(known):
-            more = _joined(known, self._along(axis, most, 2 * most))
-            if _total(more) == _total(known):
-                break
-            before, known, low, most = known, more, most, 2 * most
+        while not self._whole(known) and (more_stored or end < AT_LEAST):
+            more = _joined(known, self._along(axis, end, 2 * end))
+            more_stored = _total(more) > _total(known)
+            if more_stored:
+                before, low, most = known, end, 2 * end
+            known, end = more, 2 * end
         while most - low > 1:
             middle = (low + most) // 2
             some = _joined(before, self._along(axis, low, middle))

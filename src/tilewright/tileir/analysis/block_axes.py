@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from functools import cache
 
 from tilewright.languages.base import Argument, ListArgument
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.analysis.touched import Origins
-from tilewright.tileir.read.tree import KernelEntry, Op
+from tilewright.tileir.read.tree import KernelEntry, Op, PartitionViewType, StridedViewType
 from tilewright.tileir.run.dependence import reached
 from tilewright.tileir.run.slicing import ADDRESSING, DECIDING, LEAVES, behind
 
@@ -34,14 +35,14 @@ def are_apart(entry: KernelEntry, arguments: Sequence[Argument]) -> bool:
     """Returns whether the stored elements are a product, with one factor for each axis of the grid.
 
     Then an element that no block stores because of its position along one axis is stored by no number of blocks along
-    the other axes. The result is conservative: one store to each array, and each of its indices, and each branch and
-    loop around it, depends on one axis of the grid. What differs between iterations may depend on one axis, too.
+    the other axes. The result is conservative: each index of a store, and each branch and loop around it, depends on
+    one axis of the grid. What differs between iterations may depend on one axis, too. Several stores to an array
+    compute the indices that depend on the block alike, and no branch or loop around them depends on the block.
     """
     ops, origins = list(entry.walk()), Origins(entry, arguments)
     stores = [op for op in ops if _is_store(op)]
     places = [origins.arrays(op.address or "") for op in stores]
-    twice = len(set(places)) < len(places) or any(names is None or len(names) != 1 for names in places)
-    if twice or any(isinstance(argument, ListArgument) for argument in arguments):
+    if any(names is None or len(names) != 1 for names in places) or _have_lists(arguments):
         return False
     ids = [op.results for op in ops if op.name == "get_tile_block_id"]
     loops = [op for op in ops if op.name in ("for", "loop")]
@@ -53,7 +54,38 @@ def are_apart(entry: KernelEntry, arguments: Sequence[Argument]) -> bool:
     def axes(name: str) -> frozenset[int]:
         return frozenset(axis for axis, names in enumerate(along) if name in names)
 
-    return all(_one_axis_each([axes(name) for name in (*_addressing(op), *around)]) for op in stores)
+    if not all(_one_axis_each([axes(name) for name in (*_addressing(op), *around)]) for op in stores):
+        return False
+    numbers = along[0] | along[1] | along[2]
+    made = {name: op for op in ops for name in op.results}
+    forms = {(place, _form(op, numbers, made)) for op, place in zip(stores, places, strict=True)}
+    return len(places) == len(set(places)) or (len(forms) == len(set(places)) and numbers.isdisjoint(around))
+
+
+def _have_lists(arguments: Sequence[Argument]) -> bool:
+    return any(isinstance(argument, ListArgument) for argument in arguments)
+
+
+def _form(store: Op, numbers: Collection[str], made: Mapping[str, Op]) -> Hashable:
+    """Returns how a store computes the indices that depend on the block. It is equal only for equal computations.
+
+    numbers: the values that depend on the block. made: the operation that makes each value.
+    """
+    view = next(iter(store.operand_types.get("view", ())), None)
+    if not isinstance(view, (PartitionViewType, StridedViewType)) or not numbers.isdisjoint(store.operands["view"]):
+        return id(store)
+    steps = view.traversal_strides if isinstance(view, StridedViewType) else view.tile
+
+    @cache
+    def computed(name: str) -> Hashable:
+        op = made.get(name)
+        if op is None or op.regions or op.address is not None:
+            return name
+        operands = tuple((what, tuple(map(computed, names))) for what, names in op.operands.items())
+        return op.name, op.results.index(name), repr(op.attributes), repr(op.result_types), operands
+
+    parts = zip(store.operands["index"], view.dim_map, view.tile, steps, strict=True)
+    return tuple((computed(name), *axis) for name, *axis in parts if name in numbers)
 
 
 def _one_axis_each(factors: Sequence[frozenset[int]]) -> bool:
