@@ -193,6 +193,11 @@ def scaled(x, y, n, TILE: ct.Constant[int]):
     ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)) * n)
 
 
+@ct.kernel
+def silent(x, y, TILE: ct.Constant[int]):
+    ct.load(x, (ct.bid(0),), (TILE,))
+
+
 ONES = lambda: (torch.ones(64), torch.ones(64))  # noqa: E731
 REFUSED: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], dict[str, Any], str]] = {
     "persistent": (persistent, ONES, {}, "reads the number of blocks .*, so it may run with any"),
@@ -213,6 +218,7 @@ REFUSED: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], dict[str, Any], str
         scaled, lambda: (*ONES(), 1.5), {"arguments": {"TILE": lambda call, config: 4 * int(call.n)}, "space": [{}]},
         "may depend on 'TILE', whose value",
     ),
+    "nothing written": (silent, ONES, {}, "writes no array"),
     "a kernel with an error": (elementwise, lambda: (1.5, torch.ones(3)), {}, "cannot be lowered"),
 }  # fmt: skip
 
@@ -270,9 +276,10 @@ def test_a_grid_of_arguments_that_are_made_at_each_launch_is_kept(world: World) 
 
 def test_a_grid_that_is_too_large_to_follow_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_out_grid, "MOST_BLOCKS", 16)
-    monkeypatch.setattr(left_out_grid, "MOST_ALONG", (16, 16, 16))
     called(world, elementwise, torch.ones(32), torch.ones(32))
     for kernel, shape in ((elementwise, (200,)), (tiles, (32, 32))):
-        with pytest.raises(RequestError, match="too large to follow|more than 16 blocks along x"):
+        with pytest.raises(
+            RequestError, match="16 blocks are followed|more than 16 blocks along x, too many to follow"
+        ):
             called(world, kernel, torch.ones(shape), torch.ones(shape))
     assert math.prod(world.launches[0][0]) == 4 and len(world.launches) == 1

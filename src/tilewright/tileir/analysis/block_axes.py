@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache
 
 from tilewright.languages.base import Argument, ListArgument
@@ -66,7 +66,7 @@ def _have_lists(arguments: Sequence[Argument]) -> bool:
     return any(isinstance(argument, ListArgument) for argument in arguments)
 
 
-def _form(store: Op, numbers: Collection[str], made: Mapping[str, Op]) -> Hashable:
+def _form(store: Op, numbers: set[str], made: Mapping[str, Op]) -> Hashable:
     """Returns how a store computes the indices that depend on the block. It is equal only for equal computations.
 
     numbers: the values that depend on the block. made: the operation that makes each value.
