@@ -3,13 +3,14 @@
 # make test-gpu   the tests that need one
 # make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
 # make test-cutedsl  the tests of kernels in CuTe DSL, in a further environment (260 MB, NVIDIA's own licence)
+# make test-ray   the tests of --on ray, in a further environment (290 MB)
 # make test-hosts the MCP server and the plugin with Claude Code, Codex, Gemini CLI and MCP's own tools (npm, 1.2 GB)
 # make check      lint, format, types, import direction, documents
 #
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo check test test-gpu test-hosts test-versions test-cutedsl
+.PHONY: setup demo check test test-gpu test-hosts test-versions test-cutedsl test-ray
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -79,6 +80,15 @@ test-cutedsl: setup
 	$(CUTEDSL)/bin/python -m pip --disable-pip-version-check install --quiet 'nvidia-cutlass-dsl>=4.8.1,<4.9'
 	$(PY) $(PACKAGES) > "$$($(CUTEDSL)/bin/python $(PACKAGES))/zz_first.pth"
 	PYTHONPATH=$(CURDIR)/src $(CUTEDSL)/bin/python -m pytest -n 2 --timeout 600 $(CUTEDSL_TESTS)
+
+# The same for Ray. Its processes end with the tests.
+RAY := $(CURDIR)/.venv/ray
+RAY_TESTS := tests/ray
+test-ray: setup
+	$(PY) -m venv $(RAY)
+	$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet 'ray[client]>=2.50,<3'
+	$(PY) $(PACKAGES) > "$$($(RAY)/bin/python $(PACKAGES))/zz_first.pth"
+	PYTHONPATH=$(CURDIR)/src $(RAY)/bin/python -m pytest --timeout 600 $(RAY_TESTS)
 
 ifndef TILEWRIGHT_PYTHON
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet

@@ -3,7 +3,7 @@
     python bench/captured_gains.py --make FOLDER                                  # here or elsewhere; needs no GPU
     python bench/captured_gains.py --tasks FOLDER OUT.json [--seconds 55] [--tune 20] [--part 1/2]
 
-The first command captures the kinds of `captured_kinds.py`, and SwiGLU, at the shapes of a model of today, and writes
+The first command captures the kinds of `captured_kinds.py` and a few more, at the shapes of a model of today. It writes
 their tasks and records into FOLDER. The second command runs `tilewright optimize` on each task, as a user does, in a
 process of its own with an empty home and an empty compiler cache. Both need TileGym 1.5.1 on the path; FOLDER may have
 been made on another machine. Without a GPU, times are predicted.
@@ -29,14 +29,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captured_kinds import KINDS, LIGER, SET_ASIDE, bf16, called, recorded, said
+from captured_kinds import KINDS, LIGER, OPS, SET_ASIDE, bf16, called, recorded, said
 from common import made_here, write
 
 from tilewright.ledger.ledger import Ledger
 from tilewright.race.stats import geometric_mean
 
 Row = dict[str, Any]
-KINDS["swiglu"] = lambda: called(f"{LIGER}.swiglu", "swiglu", bf16(8192, 14336), bf16(8192, 14336))
+KINDS |= {
+    "swiglu": lambda: called(f"{LIGER}.swiglu", "swiglu", bf16(8192, 14336), bf16(8192, 14336)),
+    "layer_norm": lambda: called(f"{LIGER}.layer_norm", "layer_norm", bf16(16384, 4096), bf16(4096), bf16(4096)),
+    "rms_norm": lambda: called(f"{LIGER}.rms_norm", "rms_norm", bf16(16384, 4096), bf16(4096), 1e-6),
+    "softmax_chunked": lambda: called(f"{OPS}.softmax", "softmax", bf16(4096, 128256), use_chunked=True),
+    "sparsemax_backward": lambda: called(
+        f"{LIGER}.sparsemax", "_sparsemax_backward_ct", bf16(8192, 16384), bf16(8192, 16384), -1
+    ),
+}  # fmt: skip
 SLOW = 0.70
 """Kernels that start below this share of the speed of light are counted by themselves."""
 REST = 240.0

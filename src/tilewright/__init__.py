@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.task.loading import editable
     from tilewright.task.task import Implementation, Launch, Task
     from tilewright.task.tensors import Output, Tensor, descriptor, fixed, integers, normal, offsets, uniform
-    from tilewright.tune.tune import tune
+    from tilewright.tune.tune import tune, tune_each
     from tilewright.verify.check import check
 
 __version__ = "0.1.0"
@@ -50,7 +50,7 @@ _HOMES = {
         "task.loading": "editable",
         "task.task": "Implementation Launch Task",
         "task.tensors": "Output Tensor descriptor fixed integers normal offsets uniform",
-        "tune.tune": "tune",
+        "tune.tune": "tune tune_each",
         "verify.check": "check",
     }.items()
     for name in names.split()
@@ -60,7 +60,8 @@ _HOMES = {
 __all__ = [
     "Configuration", "Dispatcher", "Implementation", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError",
     "Workload", "check", "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal",
-    "offsets", "optimize", "powers_of_two", "report", "search_only_in_scope", "tune", "tuned", "tuning", "uniform",
+    "offsets", "optimize", "powers_of_two", "report", "search_only_in_scope", "tune", "tune_each", "tuned",
+    "tuning", "uniform",
 ]  # fmt: skip
 
 

@@ -23,6 +23,18 @@ def silent(stage: str, done: int, total: int | None, note: str = "") -> None:
     """The `Progress` that shows nothing."""
 
 
+def named(progress: Progress, name: str) -> Progress:
+    """Returns a `Progress` that shows the same work as ``progress``, with the name of one of several runs."""
+
+    def show(stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage == BEST:
+            progress(stage, done, total, f"{name}: {note}")
+        else:
+            progress(f"{stage} {name}", done, total, note)
+
+    return show
+
+
 @contextmanager
 def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Adds the wall time of a ``with`` block to ``seconds[stage]``."""

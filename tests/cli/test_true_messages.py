@@ -11,7 +11,7 @@ from tests.made_runs import tune_run, tuned, tuned_workload
 from tilewright.cli import main as cli
 from tilewright.cli.interruption import Interrupted
 from tilewright.cli.shared import resumable
-from tilewright.cli.tune import _print_tuned
+from tilewright.cli.tune_output import print_tables
 from tilewright.ledger.tunings import TuneLedger
 
 
@@ -48,7 +48,7 @@ def test_a_run_is_stored_only_where_its_file_is(
         result = ledger.load(run := tuned(ledger))
         if removed:
             shutil.rmtree(home)
-        _print_tuned(result, None, ledger, False)
+        print_tables(result, None, ledger, False)
     out = " ".join(capsys.readouterr().out.split())
     assert ("not stored: " in out) == removed and (f"stored as run {run} in" in out) != removed
 

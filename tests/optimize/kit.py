@@ -28,7 +28,7 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics,
 from tilewright.optimize.attempting import Builder, Variant, no_variant
 from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.decide import Paired, decide
-from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, VerifiedVariants
+from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants
 from tilewright.optimize.loop import Loop
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
@@ -207,6 +207,18 @@ Told: TypeAlias = float | Literal["wrong", "crash", "refused", "hang", "no machi
 """What the gate says of an iteration: a ratio of times, or what goes wrong."""
 
 
+class Unranked:
+    """Implements `gate.Ranking`, and runs nothing: the script says what becomes of the variants."""
+
+    times: Mapping[str, float] = {}
+
+    def heat(self, variants: Sequence[Variant]) -> bool:
+        return False
+
+    def race(self, variants: Sequence[Variant]) -> RacedVariants:
+        return RacedVariants(tuple(variants), (), ())
+
+
 @dataclass
 class Scripted:
     """Implements `gate.Gate`: the samples that a script makes up, decided on by `decide.decide`."""
@@ -234,17 +246,14 @@ class Scripted:
             for name, code in variant.codes.items()
         )
 
-    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        return VerifiedVariants(tuple(variants), tuple(variants))
-
-    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
-        return RacedVariants(verified, (), ())
+    def ranking(self, incumbent: Variant) -> Unranked:
+        return Unranked()
 
     def decide(self, confirmed: ConfirmedVariant) -> Judged:
         raise AssertionError("`confirm` has judged")
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> Judged:
-        variants = raced.verified.variants
+        variants = raced.variants
         self.asked.append([str(one.value) for one in variants])
         best, told = variants[0], next(self.script)
         if told == "hang":

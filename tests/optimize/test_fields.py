@@ -14,6 +14,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.fields import FieldBuilder, look_ahead
+from tilewright.optimize.gates.predicted import PredictedRanking
 from tilewright.optimize.loop import optimize
 from tilewright.optimize.optimized import Optimized
 from tilewright.playbook.base import KernelFacts
@@ -93,7 +94,9 @@ def test_pairs_that_cannot_gain_are_pruned_with_their_prediction(tmp_path: Path,
         )
 
     entries = (persistent.ENTRY, rows_per_tile.ENTRY)
-    kept, attempts = FieldBuilder(start, entries, (), builder.build, facts_of).field(look_ahead(), "ahead")
+    kept, attempts = FieldBuilder(start, entries, (), builder.build, facts_of, PredictedRanking(start)).field(
+        look_ahead(), "ahead"
+    )
     pruned = [attempt for attempt in attempts if attempt.reason.endswith(": pruned")]
     assert all(" rows_per_tile=" in str(each.value) and "persistent=" in str(each.value) for each in kept)
     assert all(attempt.status == "screened" and attempt.predicted for attempt in pruned)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -43,6 +44,10 @@ class Arena:
 
     def verify(self, version: Entrant, workload: str, seed: int | None = None) -> Checked | Eliminated:
         return self.verdicts.get(version.name, RIGHT)
+
+    @contextmanager
+    def preparing(self, workloads: Sequence[str]) -> Iterator[None]:
+        yield
 
     def race(self, workload: str, versions: Sequence[Entrant]) -> RaceResult:
         self.raced.append([one.name for one in versions])
@@ -99,8 +104,8 @@ def gate_on(arena: Arena, interpreter: Interpreter | None = None) -> MeasuredGat
 
 
 def judge(gate: MeasuredGate, variants: Sequence[Variant], incumbent: Variant) -> Judged:
-    """The four stages, as the loop runs them."""
-    confirmed = gate.confirm(gate.race(gate.verify(variants), incumbent), incumbent)
+    """The stages, as the loop runs them."""
+    confirmed = gate.confirm(gate.ranking(incumbent).race(variants), incumbent)
     return confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
 
 

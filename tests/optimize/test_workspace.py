@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import MachineError, StorageError, TaskError
-from tilewright.optimize.versions import git as git_module
-from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.workspace import PathGate, Workspace
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.tools import git as git_module
+from tilewright.tools.git import Git, GitError
 
 DATE = datetime.date(2026, 11, 21)
 BRANCH = "cutile-perf-scale-2026-11-21"

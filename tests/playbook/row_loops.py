@@ -52,6 +52,99 @@ LEAVES = TWICE.replace(
     "        total = total + values\n", "        total = total + values\n        if step > 7:\n            break\n"
 )
 
+SOFTMAX = (
+    HEAD
+    + '''
+@ct.kernel
+def softmax(y, x, ROWS: ct.Constant[int], COLUMNS: ct.Constant[int], TILE: ct.Constant[int]):
+    """Persistent, in chunks, as a library writes it."""
+    for row in range(ct.bid(0), ROWS, ct.num_blocks(0)):
+        row_max = ct.full((1,), -np.inf, dtype=ct.float32)
+        total = ct.full((1,), 0.0, dtype=ct.float32)
+        chunks = (COLUMNS + TILE - 1) // TILE
+        first = ct.arange(TILE, dtype=ct.int32)
+        # Pass 1: the maximum
+        for n in range(chunks):
+            columns = ct.full((TILE,), n * TILE, dtype=ct.int32) + first
+            chunk = ct.gather(x, (row, columns), padding_value=-np.inf)
+            chunk = ct.astype(chunk, ct.float32)
+            chunk_max = ct.max(chunk, 0, keepdims=True)
+            row_max = ct.maximum(row_max, chunk_max)
+        # Pass 2: the sum
+        for n in range(chunks):
+            columns = ct.full((TILE,), n * TILE, dtype=ct.int32) + first
+            chunk = ct.gather(x, (row, columns), padding_value=-np.inf)
+            chunk = ct.astype(chunk, ct.float32)
+            shifted = chunk - row_max
+            numerator = ct.exp(shifted)
+            total = total + ct.sum(numerator, 0, keepdims=True)
+        inverse = 1.0 / total
+        for n in range(chunks):
+            columns = ct.full((TILE,), n * TILE, dtype=ct.int32) + first
+            chunk = ct.gather(x, (row, columns), padding_value=-np.inf)
+            chunk = ct.astype(chunk, ct.float32)
+            ct.scatter(y, (row, columns), ct.astype(ct.exp(chunk - row_max) * inverse, y.dtype))
+
+
+def reference(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def launch(y, x, M, N, config):
+    return tw.Launch(softmax, (min(M, 264),), (y, x, M, N, config.TILE))
+
+
+task = tw.Task(
+    name="softmax",
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M", "N"), "bfloat16")},
+    reference=reference,
+    launch=launch,
+    flops=lambda M, N: 6 * M * N,
+    independent=("M",),
+    space=tw.Space(constants={"TILE": (256,)}, shipped={"TILE": 256}),
+    workloads={"rows": {"M": 512, "N": 1000}},
+)
+'''
+)
+RELOADED = (
+    HEAD
+    + """
+@ct.kernel
+def scaled(x, y, COLUMNS: ct.Constant[int], BLOCK: ct.Constant[int], ALIGNED: ct.Constant[bool]):
+    row = ct.bid(0)
+    columns = ct.arange(BLOCK, dtype=ct.int32)
+    if ALIGNED:
+        tile = ct.gather(x, (row, columns), check_bounds=False)
+    else:
+        tile = ct.gather(x, (row, columns), padding_value=0.0)
+    wide = ct.astype(tile, ct.float32)
+    scale = ct.rsqrt(ct.sum(wide * wide, axis=0, keepdims=False) / COLUMNS)
+    # to save registers
+    if ALIGNED:
+        again = ct.gather(x, (row, columns), check_bounds=False)
+    else:
+        again = ct.gather(x, (row, columns), padding_value=0.0)
+    ct.scatter(y, (row, columns), ct.astype(ct.astype(again, ct.float32) * scale, y.dtype))
+
+
+def launch(x, y, M, N, config):
+    return tw.Launch(scaled, (M,), (x, y, N, 1 << (N - 1).bit_length(), False))
+
+
+task = tw.Task(
+    name="scaled",
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M", "N"), "bfloat16")},
+    reference=lambda x: x / np.sqrt((x * x).mean(axis=1, keepdims=True)),
+    launch=launch,
+    flops=lambda M, N: 3 * M * N,
+    independent=("M",),
+    space=tw.Space(constants={}, shipped={}),
+    workloads={"rows": {"M": 2048, "N": 1000}},
+)
+"""
+)
+
 CAUSAL = (
     (
         HEAD

@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.playbook.kit import verdict
+from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.plain import SCALE_ROWS, applied
-from tests.playbook.row_loops import LEAVES, LONG, ONCE, TWICE
+from tests.playbook.row_loops import LEAVES, LONG, ONCE, RELOADED, SOFTMAX, TWICE
 
 from tilewright.inspect.work import count
+from tilewright.playbook.analyses.chunk_loops import chunked
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.entries.one_pass import ENTRY, WHOLE_ROW
+from tilewright.playbook.entries.one_pass import ENTRY, LOADED_ONCE, WHOLE_ROW
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, loaded
 
 
 class TestOnePass(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {"two loops": TWICE}
+    examples: ClassVar = {"two loops": TWICE, "in a persistent kernel": SOFTMAX, "no loop": RELOADED}
     elsewhere: ClassVar = {
-        "no loop": SCALE_ROWS,
+        "each row once": SCALE_ROWS,
         "rows that do not fit": LONG,
         "each element once": ONCE,
         "a loop that ends early": LEAVES,
@@ -56,6 +57,39 @@ def test_less_is_read(tmp_path: Path) -> None:
     moved = [count(task, task.workload("rows"), H200).moved for task in (before, after)]
     read = 4 * 2048 * 500
     assert moved == [pytest.approx(4 * read, rel=0.05), pytest.approx(3 * read, rel=0.05)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "passes"), [(SOFTMAX, WHOLE_ROW, (4, 2)), (RELOADED, LOADED_ONCE, (3, 2))], ids=["loops", "none"]
+)
+def test_a_row_of_a_library_is_loaded_once(text: str, value: str, passes: tuple[int, int], tmp_path: Path) -> None:
+    """In a persistent loop, with chunks counted by hand; and where two branches load the row again."""
+    new = loaded(applied(ENTRY, text, tmp_path, value), tmp_path)
+    moved = [count(task, task.workload("rows"), H200).moved for task in (loaded(text, tmp_path), new)]
+    assert moved[1] / moved[0] == pytest.approx(passes[1] / passes[0], rel=0.03)
+    assert verdict(new).verdict.startswith("correct")
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("range(ct.cdiv(COLUMNS, TILE_N))", True),
+        ("range(0, (COLUMNS + TILE_N - 1) // TILE_N)", True),
+        ("range(0, COLUMNS, TILE_N)", True),
+        ("range(COLUMNS // TILE_N)", False),
+        ("range(0, COLUMNS, 2 * TILE_N)", False),
+        ("range((COLUMNS + TILE_N) // TILE_N)", False),
+    ],
+)
+def test_the_chunks_of_a_row_are_counted_in_three_forms(header: str, found: bool) -> None:
+    source = Source("task.py", TWICE.replace("range(ct.cdiv(COLUMNS, TILE_N))", header))
+    assert len(chunked(source, "centred").loops) == 1 + found
+
+
+def test_branches_that_load_again_are_one_assignment(tmp_path: Path) -> None:
+    new = applied(ENTRY, RELOADED, tmp_path, LOADED_ONCE)
+    assert changed_lines(RELOADED, new)[1] == ["again = tile"]
+    assert "    # to save registers\n    again = tile\n" in new
 
 
 def test_a_launch_that_uses_the_chunk_elsewhere_is_refused(tmp_path: Path) -> None:

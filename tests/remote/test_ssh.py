@@ -14,27 +14,29 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.remote.kit import GRACE, Loopback, needs_sshd, wait_for
-from tests.remote.tuning import executor
+from tests.remote.tuning import H200, executor
 from tests.tune.test_tune import OPS as FOUR
 
 from tilewright.cli.main import main
 from tilewright.errors import MachineError, NoGpu, RequestError, TilewrightError, UnknownChoice
 from tilewright.executors.base import Executor
 from tilewright.executors.ssh import Ssh
-from tilewright.remote import environment, files
+from tilewright.hardware.machine import OtherMachine
+from tilewright.remote import client, environment, files
 from tilewright.remote.client import prepared
 from tilewright.remote.connection import Connection, refusal
 from tilewright.testing.executors import ExecutorContract
 from tilewright.tune.tune import tune
 from tilewright.worker.messages import Hello, PrepareInputs
 
-pytestmark = needs_sshd
+pytestmark = [needs_sshd, pytest.mark.timeout(240)]
 OPS = FOUR.replace("(None, 2)", "(None,)")
 """Two configurations."""
 ROOT = Path(__file__).parents[2]
@@ -86,7 +88,7 @@ def test_a_hang_is_an_outcome_and_nothing_is_left(loop: Loopback, ops: str, tmp_
         outcome = run.run(PrepareInputs("hangs", 0), silence=0.3)
         assert (outcome.status, outcome.answer) == ("HANG_DETECTED", None) and "kernel hangs" in outcome.reason
         assert run.run(Hello()).status == "PASSED"
-        assert len(loop.left()) == 1
+        wait_for(lambda: len(loop.left()) == 1)
     wait_for(lambda: not loop.left())
 
 
@@ -111,7 +113,7 @@ class Tuning:
         return steps(self.folder, "RaceField") > 0
 
     def winners(self, process: subprocess.Popen[str]) -> list[str]:
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=GRACE)
         assert process.returncode == 0, errors
         self.said = errors
         return out.splitlines()
@@ -127,11 +129,11 @@ def test_a_lost_connection_and_a_killed_client_lose_nothing(loop: Loopback, ops:
     wait_for(lambda: loop.logins() > logins)
     process.kill()
     assert "connecting again" in process.communicate()[1]
-    assert len(loop.left()) == 1
+    wait_for(lambda: len(loop.left()) == 1)
     run.hold.unlink()
-    assert run.winners(run.start()) == ["even TILE=32,occupancy=auto", "odd TILE=32,occupancy=auto"]
+    assert run.winners(run.start()) == ["even TILE=32,occupancy=auto"]
     assert "taking up the run on loop again" in run.said
-    assert steps(tmp_path, "RaceField") == 2, "the race that the killed client began is not repeated"
+    assert steps(tmp_path, "RaceField") == 1, "the race that the killed client began is not repeated"
     wait_for(lambda: not loop.left())
 
 
@@ -155,7 +157,8 @@ def test_a_client_that_does_not_come_back_leaves_no_process(loop: Loopback, ops:
     wait_for(lambda: not loop.left())
 
 
-def test_a_second_client_is_told_who_uses_the_run(ops: str, tmp_path: Path) -> None:
+def test_a_second_client_is_told_who_uses_the_run(ops: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "BUSY_WAITS", (0.0,))
     with executor(tmp_path) as first, executor(tmp_path) as second:
         first.open(ops)
         with pytest.raises(MachineError, match=rf"in use by .*process {os.getpid()}; fix: wait"):
@@ -169,13 +172,12 @@ def test_check_runs_over_there_on_the_users_files(
     ops: str, loop: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(ops).parent)
-    assert main(["check", "ops.py", "--quick", "--on", "ssh:loop", "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["task"] == "scale"
-    assert "loop has no GPU: the command runs there on the CPU" in said.err
     Path(ops).write_text(OPS.replace("t * 2", "t * 3"))
-    assert main(["check", "ops.py", "--quick", "--on=ssh:loop"]) == 1
-    assert "incorrect" in capsys.readouterr().out
+    assert main(["check", "ops.py", "--quick", "--on=ssh:loop", "--json"]) == 1
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["task"], found["verdict"]) == ("scale", "incorrect")
+    assert "loop has no GPU: the command runs there on the CPU" in said.err
     wait_for(lambda: not loop.left())
 
 
@@ -185,6 +187,14 @@ def test_tune_needs_a_gpu_over_there(ops: str, capsys: pytest.CaptureFixture[str
     assert error.startswith("error: loop has no GPU to measure on; fix: ")
     with pytest.raises(NoGpu):
         tune(ops, executor=Ssh("loop"), store=False)
+
+
+@pytest.mark.parametrize(("driver", "cuda"), [("550.54.14", "12.4"), (None, "12.4")])
+def test_a_driver_that_is_too_old_is_one_line(driver: str | None, cuda: str) -> None:
+    old = OtherMachine("gpu1", replace(H200, cuda_driver=cuda), driver, "x86_64")
+    with pytest.raises(MachineError, match="gpu1 has .*which does not run .* fix: install driver r580 or newer there"):
+        old.the_gpu()
+    assert replace(old, driver="580.1").the_gpu().name == "NVIDIA H200"
 
 
 def test_doctor_says_what_works_over_there(
@@ -212,7 +222,7 @@ def test_doctor_says_what_works_over_there(
         ("ssh:closed", "no ssh server answers there; fix:"),
         ("ssh:refused", "refuses your keys (publickey); fix:"),
         ("ssh:unknown", "the key of host unknown is not known yet; fix: connect once by hand"),
-        ("shh:loop", "unknown place for --on 'shh:loop'; known: local, ssh:HOST"),
+        ("shh:loop", "unknown place for --on 'shh:loop'; known: local, "),
     ],
 )
 def test_a_bad_host_is_one_line(where: str, line: str, ops: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,6 +246,11 @@ def test_a_changed_host_key_is_named(loop: Loopback) -> None:
     ("variable", "value", "line"),
     [
         ("TILEWRIGHT_REMOTE_PYTHON", "/bin/false", "/bin/false (TILEWRIGHT_REMOTE_PYTHON) is no Python"),
+        (
+            "TILEWRIGHT_REMOTE_PYTHON",
+            "BARE/bin/python",
+            "No module named 'numpy'; fix: install Tilewright's dependencies",
+        ),
         ("TILEWRIGHT_REMOTE_CACHE", "/proc/nowhere", "loop: No such file or directory (/proc/nowhere)"),
         ("TILEWRIGHT_SSH", "/no/such/ssh", "/no/such/ssh could not be started (No such file or directory); fix:"),
         ("TILEWRIGHT_SSH_MFA", "master", "no open connection to loop to share; fix: open one"),
@@ -244,6 +259,9 @@ def test_a_changed_host_key_is_named(loop: Loopback) -> None:
 def test_what_is_wrong_over_there_is_one_line(
     variable: str, value: str, line: str, ops: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if value.startswith("BARE"):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "BARE")], check=True)
+        value = str(tmp_path / value)
     monkeypatch.setenv(variable, value)
     with pytest.raises(MachineError) as error:
         executor(tmp_path).open(ops)
@@ -253,7 +271,9 @@ def test_what_is_wrong_over_there_is_one_line(
 def test_styles_of_second_factors(loop: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     """K15: direct, a ControlMaster that the user made, probe."""
     socket = loop.folder / "master"
-    master = subprocess.Popen([*os.environ["TILEWRIGHT_SSH"].split(), "-MN", "loop"], stdin=subprocess.DEVNULL)
+    command = [*os.environ["TILEWRIGHT_SSH"].split(), "-o", "BatchMode=yes", "-MN", "loop"]
+    nowhere = subprocess.DEVNULL  # a master that outlives a killed test would keep the terminal's pipe open
+    master = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
     try:
         wait_for(socket.exists)
         before = loop.logins()

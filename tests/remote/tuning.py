@@ -43,7 +43,12 @@ def main() -> int:
     try:
         with interruptible([]), TuneLedger(Path(ledger)) as store:
             result = tune(
-                task, executor=executor(Path(folder), float(linger)), policy=Policy(max_rounds=60), store=store, top=3
+                task,
+                executor=executor(Path(folder), float(linger)),
+                policy=Policy(max_rounds=60),
+                store=store,
+                top=3,
+                workloads="even",
             )
     except TilewrightError as error:
         return exit_codes.error(str(error), error.exit_code, False)

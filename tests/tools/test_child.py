@@ -270,3 +270,14 @@ def test_processor_time_of_a_job_is_added_up(tmp_path: Path) -> None:
         run([sys.executable, "-c", burn], 10)
     run([sys.executable, "-c", burn], 10)
     assert 0.2 <= first < spent.seconds and spent.seconds >= 0.4
+
+
+def test_a_child_in_which_a_kernel_hangs_ends_with_its_parent() -> None:
+    word = for_ever()
+    hangs = "import time; from tilewright.tools import child; child.END_SECONDS = 0; child.end_with_parent(); "
+    hangs += "print('there', flush=True); time.sleep(3600)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hangs!r}, {word!r}])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == b"there\n" and running(word)
+        parent.kill()
+    assert until(lambda: not running(word))

@@ -51,7 +51,7 @@ class Scripted:
                 raw.tofile(one.file)
             if answer is SPOIL:
                 Path(step.images[0].file).unlink()
-        return answer
+        return answer if isinstance(answer, Outcome) else Outcome("PASSED", answer)
 
     def close(self, wait: bool = True) -> None:
         raise AssertionError("a session that was lent is not closed")

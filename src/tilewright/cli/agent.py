@@ -37,9 +37,10 @@ Undo = Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take ba
 
 
 def agent(
+    context: typer.Context,
     question: Question = None, command: Command = None, report: Analysis = None, yes: Yes = False,
     allow_lossy: Lossy = False, seconds: Seconds = DEFAULT_SECONDS, run_seconds: RunSeconds = DEFAULT_RUN_SECONDS,
-    undo: Undo = None, as_json: AsJson = False,
+    undo: Undo = None, on: shared.On = shared.HERE, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Makes a program faster: makes a plan, asks you, and tries one change at a time.
 
@@ -54,6 +55,8 @@ def agent(
 
     Example: `tilewright agent "Write a TileIR kernel for fused SiLU-mul" --yes`
     """
+    undone = "--undo restores files of this machine; fix: leave --on out"
+    shared.run_elsewhere(context, on, None, [report], refused=undone if undo is not None else "")
     if undo is not None:
         _undo(undo)
         return

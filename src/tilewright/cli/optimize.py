@@ -73,6 +73,7 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of
 
 
 def optimize(
+    context: typer.Context,
     where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None, policy: PolicyName = "default",
     iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
     stop_after: StopAfter = None,
@@ -82,8 +83,8 @@ def optimize(
     propose: Propose = None, propose_only: ProposeOnly = False, propose_seconds: ProposeSeconds = ANSWER_SECONDS,
     propose_attempts: ProposeAttempts = PROPOSALS, propose_failures: ProposeFailures = FAILURES,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
-    launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
-    as_json: shared.AsJson = False,
+    launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False,
+    on: shared.On = shared.HERE, show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Makes the kernel faster. Each change is verified, measured, and then kept or reverted.
 
@@ -91,6 +92,8 @@ def optimize(
 
     Example: `tilewright optimize examples/naive/rms_norm.py`
     """
+    asks = "--propose asks a command of this machine, which is not there; fix: run it here, or leave --propose out"
+    shared.run_elsewhere(context, on, where, change or (), refused=asks if propose is not None else "")
     session = shared.early_session()
 
     from tilewright.cli import optimize_plan

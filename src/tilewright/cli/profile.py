@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.cli import run, terminal
-from tilewright.cli.shared import All, AsJson, print_json, progress, write
+from tilewright.cli.shared import HERE, All, AsJson, On, print_json, progress, run_elsewhere, write
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ Cpu = Annotated[bool, typer.Option("--cpu", help="With --collectives: between tw
 
 
 def profile(
+    context: typer.Context,
     what: What = None, html: Html = None, markdown: Text = None, analysis: Analysis = None, for_agent: ForAgent = None,
     out: Folder = None,
     steps: Steps = None, seconds: Seconds = 60.0, counters: Counters = False,
-    collectives: Collectives = False, cpu: Cpu = False, show_all: All = False, as_json: AsJson = False,
+    collectives: Collectives = False, cpu: Cpu = False, on: On = HERE, show_all: All = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Shows where the time goes: compute, exposed communication and copies, idle time and its cause, hot kernels.
 
@@ -63,6 +64,11 @@ def profile(
 
     Example: `tilewright profile trace.json.gz --html profile.html`
     """
+    reads = "a trace is read here, without a GPU; fix: leave --on out"
+    outputs = [path for path in (html, markdown, analysis, for_agent, out) if path != Path("-")]
+    refused = reads if what and _is_trace(what[0]) else ""
+    run_elsewhere(context, on, None, outputs, refused, files=bool(what))
+
     from tilewright.profile.profile import profile as profiled
     from tilewright.runtime.started import recorded, trace_folder
 

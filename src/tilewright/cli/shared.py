@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -60,7 +61,9 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at
 Budget = Annotated[float, typer.Option(min=0.01, help="Processor time of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 HERE = "local"
-_ON = "Where candidates run: local, ssh:HOST."
+_ON = "Where candidates run: local, ray[:ADDRESS], ssh:HOST."
+_EACH_ON = f"{_ON} May be given several times: each kind of GPU gets its own results."
+Ons = Annotated[list[str] | None, typer.Option("--on", metavar="WHERE", help=f"{_EACH_ON}  [default: local]")]
 On = Annotated[str, typer.Option("--on", metavar="WHERE", help=_ON)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
@@ -146,24 +149,36 @@ def elsewhere(on: str) -> Executor | None:
     return executor
 
 
-def run_elsewhere(context: typer.Context, on: str, where: str | None = None) -> None:
+def run_elsewhere(
+    context: typer.Context, on: str, where: str | None = None, paths: Iterable[Path | None] = (), refused: str = "",
+    files: bool = True, store: Path | None = None,
+) -> None:  # fmt: skip
     """Runs this command as a whole where ``--on`` says, and ends it with the exit code. Returns for this machine.
 
     where: the task.
+    paths: other files that the command reads or writes.
+    refused: why the command cannot run elsewhere as it was given; "" if it can.
+    files, store: as in `executors.base.Executor.command`.
     """
     executor = elsewhere(on)
     if executor is None:
         return
-    words: tuple[str, ...] = context.obj
-    kept = [word for word, before in zip(words, ("", *words), strict=False) if "--on" not in (word, before)]
-    kept = [word for word in kept if not word.startswith("--on=")]
     if where is not None:
         from tilewright.task.loading import load_task
 
         load_task(where)  # a mistake in the task is found here
+    if refused:
+        raise RequestError(f"--on {on}: {refused}")
     with executor:
-        code = executor.command(kept, where)
+        code = executor.command(_here(context.obj), where, [path for path in paths if path is not None], files, store)
     raise typer.Exit(code)
+
+
+def _here(words: Sequence[str]) -> list[str]:
+    """Returns the words of a command without ``--on``. A program's own words, after ``--``, stay."""
+    ours = list(takewhile(lambda word: word != "--", words))
+    kept = [word for word, before in zip(ours, ("", *ours), strict=False) if "--on" not in (word, before)]
+    return [*(word for word in kept if not word.startswith("--on=")), *words[len(ours) :]]
 
 
 def loaded(where: str) -> Task:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tilewright.cli import config_files, shared, terminal
-from tilewright.cli.exit_codes import NO
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
     from tilewright.ledger.tunings import TuneLedger
-    from tilewright.records import TuningResult
     from tilewright.task.task import Task
 
-REMOVE = "fix: another folder, or remove the file"
 DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
 """The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` does not import those modules."""
@@ -43,133 +40,76 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Store no results.")]
 
 
 def tune(
-    where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None,
+    where: shared.Where, arch: shared.Archs = None, workload: shared.Workloads = None,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, top: Top = DEFAULT_TOP,
     strategy: Strategy = None, seconds: Seconds = None, candidates: Candidates = None,
     l2: shared.L2 = "cold", launch: shared.How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, shrink: Shrink = False, seed: Seed = None,
     fresh: shared.Fresh = False, store: StorePath = None, no_store: NoStore = False, into: Into = None,
-    on: shared.On = shared.HERE, show_all: shared.All = False, as_json: shared.AsJson = False,
+    on: shared.Ons = None, show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Finds the best configuration for each workload, with its evidence.
 
     With a GPU, the candidates that are predicted to be fastest are verified and raced. Without a GPU, times are
-    predicted, not measured.
+    predicted, not measured. Several architectures, or several kinds of GPU, are tuned at once.
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
-    from tilewright.compile.compile import refuse_broken_task
-    from tilewright.hardware.gpu import detect
-    from tilewright.hardware.machine import target_at, target_of
     from tilewright.race.rules import Policy
-    from tilewright.task.loading import where_is
     from tilewright.tune import tune as tuning
-    from tilewright.tune.shrink import shrink as shrunk_to
+    from tilewright.tune.run import TuneOptions
+    from tilewright.tune.searching import Limits
 
-    policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
-    executor, ledger = shared.elsewhere(on), _ledger(store, no_store)
-    target = None if executor else target_of(arch, detect())
+    policy, limits = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0), Limits(seconds, candidates)
+    options = TuneOptions(workload, policy, top, strategy, limits, seeds, jobs, budget, seed, fresh)
+    archs = (None,) if arch is None else shared.architectures(arch)
+    executors, ledger = [shared.elsewhere(each) for each in on or [shared.HERE]], _ledger(store, no_store)
     with (
-        ledger as results, shared.resumable(results, fresh), executor or nullcontext(),
+        ledger as results, shared.resumable(results, fresh), ExitStack() as stack,
         shared.progress(as_json) as progress,
     ):  # fmt: skip
+        for executor in filter(None, executors):
+            stack.enter_context(executor)
         task = shared.loaded(where)
-        if target is None:
-            place = executor.place(where_is(task)) if executor else None
-            target = target_at(arch, place) if place else target_of(arch, detect())
-        task = task.on(target.board.arch)
-        task.selected(workload)
+        kinds = tuning.gpu_kinds(task, archs, executors)
+        for kind in kinds:
+            task.on(kind.target.board.arch).selected(workload)
         if results:
             from tilewright.optimize.versions.leftovers import prune_killed
 
             prune_killed(task.file.parent if task.file else Path.cwd(), results.path.parent)
         if into is not None:
             _refuse_table(task, into)
-        if target.note:
-            terminal.note(target.note)
-        shared.note_dropped_values(task, target.board.sm, task.selected(workload))
-        refuse_broken_task(task, target.board, task.selected(workload))
-        if shrink and len(task.space.every_shipped) > 1:
-            raise RequestError("--shrink is for a task with one space; this one has several implementations")
-        result = tuning.tune(
-            task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, budget=budget,
-            seconds=seconds, candidates=candidates, seeds=seeds, seed=seed,
-            store=results, fresh=fresh, executor=executor, progress=progress,
-        )  # fmt: skip
-    from tilewright.tune.advice import advice  # it loads the interpreter: the first compilers do not wait for that
+        for target in (kind.target for kind in kinds):
+            if target.note:
+                terminal.note(target.note)
+            _examine(task.on(target.board.arch), target.board, workload, shrink)
+        found = tuning.tune_kinds(task, kinds, options, results, progress)
+    from tilewright.cli.tune_output import TuneOutput  # the first compilers do not wait for what it loads
 
-    known = advice(task, task.selected(workload)[0], target.board)
-    for line in [str(known), *known.missing] if known else []:
-        terminal.note(line)
-    rows = [candidate for workload in result.workloads for candidate in workload.candidates]
-    if rows and not any(candidate.code for candidate in rows):
-        raise RequestError(f"{rows[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
-    if as_json:
-        from tilewright.tune.as_json import to_json
+    code = TuneOutput(where, shrink, into, results, show_all, as_json).print(task, kinds, found, workload)
+    if code:
+        raise typer.Exit(code)
 
-        shown = to_json(result) | {"advice": {**vars(known), "missing": list(known.missing)} if known else None}
-        if shrink:
-            shown["shrunk"] = [dict(kept.configuration) for kept in shrunk_to(result).kept]
-        if into is not None:
-            shown["file"], _ = _write_table(task, result, target.board, into)
-        shared.print_json(shown)
-        if not result.measured:
-            terminal.note("predicted, not measured")
-    else:
-        from tilewright.cli.tune_ending import last_line, next_steps, shrunk_space
 
-        _print_tuned(result, target.note, results, show_all)
-        if into is not None:
-            print(*_write_table(task, result, target.board, into)[1], sep="\n")
-        shrunk = shrunk_space(shrunk_to(result), task.space, len(result.workloads)) if shrink else ()
-        for line in shrunk:
-            terminal.stdout().print(line, soft_wrap=True, markup=False, highlight=False)  # code is not wrapped
-        for line in [*next_steps(result, known, where, shrink), last_line(result)]:
-            terminal.stdout().print(line, markup=False, highlight=False)
-    if any(workload.best is None for workload in result.workloads):
-        raise typer.Exit(NO)
+def _examine(task: Task, board: Board, workload: list[str] | None, shrink: bool) -> None:
+    """Notes and refuses, before the work, what is wrong with the task on one kind of GPU."""
+    from tilewright.compile.compile import refuse_broken_task
+
+    selected = task.selected(workload)
+    shared.note_dropped_values(task, board.sm, selected)
+    refuse_broken_task(task, board, selected)
+    if shrink and len(task.space.every_shipped) > 1:
+        raise RequestError("--shrink is for a task with one space; this one has several implementations")
 
 
 def _refuse_table(task: Task, into: Path) -> None:
     """Raises RequestError, before the work, if its config file could not be written, or would replace another file."""
+    from tilewright.cli.tune_output import REMOVE
     from tilewright.runtime.dispatch.table import module_of
 
     config_files.make_folder(into)
     config_files.earlier_at(config_files.path_of(into, task.name), task.name, module_of(task), REMOVE)
-
-
-def _write_table(task: Task, result: TuningResult, board: Board, into: Path) -> tuple[str | None, list[str]]:
-    """Writes the config file of the task. Returns its path, and lines about it; None if no workload has a winner."""
-    from tilewright.runtime.dispatch.table import table_of
-    from tilewright.runtime.store.config_file import PREDICTED
-    from tilewright.runtime.store.exporting import as_json
-
-    new, path = table_of(task, result, board), config_files.path_of(into, task.name)
-    if new is None:
-        return None, [f"no workload has a winner: {path} is not written"]
-    content, kept = config_files.merged_into(path, new, REMOVE)
-    config_files.write_whole(path, as_json(content))
-    lines = [config_files.written(path, len(content["rows"]), task.name, kept)]
-    if predicted := sum(row["label"].endswith(PREDICTED) for row in new["rows"]):
-        lines.append(f"{predicted} new rows are predicted, not measured; fix: tune on a GPU of model {board.name}")
-    return str(path), lines
-
-
-def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | Literal[False], show_all: bool) -> None:
-    from tilewright.cli.tune_table import tuned
-
-    console, machine = terminal.stdout(), result.machine
-    console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
-    console.print(tuned(result, show_all))
-    if results:
-        console.print(
-            f"stored as run {result.run} in {results.path}" if results.is_there()
-            else f"not stored: {results.path} was removed during the run"
-        )  # fmt: skip
-    console.print(f"{result.seconds['total']:.1f} s in all")
-    if not result.measured:
-        console.print(note or "no GPU here")
-        console.print("predicted, not measured")
 
 
 def _ledger(store: Path | None, no_store: bool) -> AbstractContextManager[TuneLedger | Literal[False]]:

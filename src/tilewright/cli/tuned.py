@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.cli import config_files, terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, group, print_json, print_rows, progress
-from tilewright.errors import RequestError, StorageError, UnknownChoice
+from tilewright.cli.shared import HERE, All, AsJson, On, group, print_json, print_rows, progress, run_elsewhere
+from tilewright.cli.tuned_chosen import criteria_of, with_key
+from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from tilewright.records import Json, Value
@@ -31,8 +30,6 @@ app = group(
     "Lists and manages the results of programs that were tuned on this machine, with their evidence.\n\n"
     "They are stored in `$TILEWRIGHT_TUNED`, or else in `~/.cache/tilewright`. Each command takes `--json`.",
 )
-
-Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
 REPLACE = "fix: another folder; --replace writes a new file"
 FILES_SHOWN = 5
@@ -88,7 +85,7 @@ def show(key: Key, as_json: AsJson = False) -> None:
     unreadable: list[Unreadable] = []
     store = _store()
     entries: list[Winner | Unreadable] = [*store.all(unreadable.append)]
-    winner = _with_key([*entries, *unreadable], key)
+    winner = with_key([*entries, *unreadable], key)
     if isinstance(winner, Unreadable):
         raise StorageError(winner.problem)
     others = store.others(winner.key, _noted)
@@ -235,10 +232,11 @@ def _plain(config: Mapping[str, Value] | None) -> Json:
 
 @app.command()
 def verify(
+    context: typer.Context,
     kernel: Kernel = None, key: OfKey = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Seconds for the race of one entry.")] = SECONDS,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0, show_all: All = False,
-    as_json: AsJson = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0,
+    on: On = HERE, show_all: All = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Races the stored winners again on this machine, for example after a driver or a compiler changed.
 
@@ -247,13 +245,20 @@ def verify(
 
     Example: `tilewright tuned verify --json`
     """
+    if on != HERE:
+        from tilewright.runtime.store.winners import NAME, folder
+
+        if not (stored := folder() / NAME).is_file():
+            raise RequestError(f"nothing is stored in {stored}; run the program first")
+        run_elsewhere(context, on, store=stored)
+
     from tilewright.runtime.store.verifying import planned, this_machine
     from tilewright.runtime.store.verifying import verify as verified
 
     store, kernels = _read()
     chosen = kernels.of(kernel, store.each(_noted))
     if key is not None:
-        chosen = iter([_with_key(list(chosen), key)])
+        chosen = iter([with_key(list(chosen), key)])
     with progress(as_json) as on_progress:
         here, device = this_machine()
         plan = planned(chosen, here)
@@ -296,7 +301,7 @@ def prune(
     from tilewright.runtime.store.unchanged import executed_files
     from tilewright.runtime.store.winners import Unreadable
 
-    narrowing = _criteria(older_than, toolkit_not_current, missing_source)
+    narrowing = criteria_of(older_than, toolkit_not_current, missing_source)
     store, kernels = _read()
     total, unreadable = len(kernels), list[Unreadable]()
 
@@ -308,7 +313,7 @@ def prune(
     if not kernel and not narrowing:  # an unreadable entry meets no criterion
         entries += unreadable
     if key is not None:
-        entries = [_with_key(entries, key)]
+        entries = [with_key(entries, key)]
     if missing_source:
         _say_what_runs(executed_files(entry for entry in entries if not isinstance(entry, Unreadable)))
     with progress(as_json):
@@ -325,33 +330,6 @@ def prune(
                 what = f"{kernels.called(entry)} {evidence.shapes(entry)}"
             print(f"{word} {entry.key[:12]} {what}")
         print(f"{word} {len(chosen)} of {total}")
-
-
-def _criteria(
-    older_than: float | None, toolkit_not_current: bool, missing_source: bool
-) -> list[Callable[[Winner], bool]]:
-    """Returns one predicate for each given option. Only entries that meet all predicates are removed."""
-    from tilewright.runtime.store import evidence
-
-    criteria: list[Callable[[Winner], bool]] = []
-    if older_than is not None:
-        from tilewright.ledger.file import text_of, utc_now
-
-        try:
-            before = text_of(utc_now() - timedelta(days=older_than))
-        except OverflowError:
-            raise RequestError(f"--older-than {older_than:g} days is before all dates") from None
-        criteria.append(lambda winner: winner.created < before)
-    if toolkit_not_current:
-        from tilewright.runtime.key import toolkit
-
-        current = toolkit()
-        criteria.append(lambda winner: evidence.toolkit(winner) != current)
-    if missing_source:
-        from tilewright.runtime.store.verifying import source_problem
-
-        criteria.append(lambda winner: bool(source_problem(winner)))
-    return criteria
 
 
 # Shared -----------------------------------------------------------------------------------------------
@@ -388,27 +366,6 @@ def _say_what_runs(files: Sequence[Path]) -> None:
         more = f", and {len(files) - FILES_SHOWN} more" if len(files) > FILES_SHOWN else ""
         shown = ", ".join(map(str, files[:FILES_SHOWN]))
         terminal.note(f"executes the file of each unchanged kernel: {shown}{more}")
-
-
-def _with_key(winners: Sequence[Entry], key: str) -> Entry:
-    """Returns the entry whose key begins with ``key``.
-
-    Raises RequestError with the nearest keys if there is no such entry, or several.
-    """
-    matches = [winner for winner in winners if winner.key.startswith(key.lower())]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        shown = ", ".join(winner.key[:12] for winner in matches)
-        raise RequestError(f"'{key}' is the beginning of {len(matches)} keys; give more characters: {shown}")
-    likeness = SequenceMatcher(None, "", key.lower())
-
-    def unlike(winner: Entry) -> float:
-        likeness.set_seq1(winner.key[: len(key)])
-        return -likeness.ratio()
-
-    nearest = sorted(winners, key=unlike)
-    raise UnknownChoice("key", key, (f"{winner.key[:12]} ({winner.kernel})" for winner in nearest[:3]))
 
 
 def _print(done: Sequence[dict[str, Json]], as_json: bool, lines: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewright.coordinate import autopilot
 from tilewright.coordinate.analysis import Analysis, read_analysis_file
 from tilewright.coordinate.casebook.book import casebook, remember
-from tilewright.coordinate.facts import PYTHON_FILE, arch_here, kernels_in
+from tilewright.coordinate.facts import PYTHON_FILE, arch_here, execution_context, kernels_in
 from tilewright.coordinate.plan import METRICS
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.routing import Route, route
@@ -28,6 +28,7 @@ from tilewright.ledger.codec import Encodable
 from tilewright.ledger.file import key_of
 from tilewright.program.command import ProgramCommand
 from tilewright.program.reading.reach import reached_modules
+from tilewright.remote import on_words
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
@@ -154,7 +155,7 @@ def _work(
 ) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
     if analysis is not None:
         return autopilot.items_of_analysis(analysis, str(request.analysis))
-    sites = autopilot.items_of_source(program.script, request.question, constraints_of(request))
+    sites = autopilot.items_of_source(program.script, request.question, constraints_of(request), _context(program))
     closed = autopilot.files_left_out(program.script)
     if detect() is None:
         return sites, closed
@@ -168,8 +169,7 @@ def constraints_of(request: AgentRequest) -> tuple[str, ...]:
 
 
 def _context(program: ProgramCommand) -> str:
-    machine = machine_of(target_of(None, detect()))
-    return f"{machine.host}; GPU: {machine.gpu or 'none'}; command: {program}; folder: {program.cwd}"
+    return f"{execution_context()}; command: {program}; folder: {program.cwd}"
 
 
 def refuse_what_is_not_here(plan: AgentPlan) -> None:
@@ -192,7 +192,10 @@ def analysed_here(plan: AgentPlan) -> Iterator[str]:
     for name in plan.missing if plan.mode == "user-specified" else ():
         specialist = specialist_of(name)
         if specialist.analyses_anywhere:
-            asked = Delegation(name, plan.request.question, str(plan.program), METRICS, file=str(plan.program.script))
+            program = plan.program
+            asked = Delegation(
+                name, plan.request.question, str(program), METRICS, str(program.script), context=plan.context
+            )
             try:
                 found = specialist.answer(asked)
             except TilewrightError as error:
@@ -227,7 +230,7 @@ def command_line(request: AgentRequest) -> str:
     words += ["--command", request.command] if request.command else []
     words += ["--report", str(request.analysis)] if request.analysis else []
     words += ["--allow-lossy"] if request.lossy else []
-    return shlex.join([*words, "--yes"])
+    return shlex.join([*words, "--yes", *on_words()])
 
 
 def lines_of(plan: AgentPlan) -> Iterator[str]:

@@ -44,10 +44,12 @@ def items_of_analysis(analysis: Analysis, name: str) -> tuple[Sequence[WorkItem]
     return [item for item in items if item.specialists], dismissed
 
 
-def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = ()) -> Sequence[WorkItem]:
+def items_of_source(
+    script: Path, question: str, constraints: tuple[str, ...] = (), context: str = ""
+) -> Sequence[WorkItem]:
     """Returns an item for each change that can be applied to the source. Reads the program, and runs nothing."""
     delegation = Delegation(MEASURES, question, f"one step of {script.name}", ("latency",), file=str(script),
-                            constraints=constraints)  # fmt: skip
+                            constraints=constraints, context=context)  # fmt: skip
     proposed = specialist_of(MEASURES).propose(delegation)
     if isinstance(proposed, NoProposal):
         return ()

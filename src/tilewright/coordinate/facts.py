@@ -51,6 +51,17 @@ def arch_of_capability(text: str) -> str:
     return architecture(f"sm_{parts[1]}{parts[2]}").name
 
 
+def execution_context() -> str:
+    """Returns where the work runs. All delegations of a run contain this text."""
+    from tilewright.hardware.gpu import detect
+    from tilewright.hardware.machine import machine_of, target_of
+    from tilewright.remote import on_words
+
+    machine = machine_of(target_of(None, detect()))
+    reached = " ".join(["", "reached with", *on_words()]) if on_words() else ""
+    return f"{machine.host}{reached}; GPU: {machine.gpu or 'none'}"
+
+
 def arch_here() -> str:
     """Returns the architecture of this machine's GPU; without one, the default."""
     from tilewright.hardware.gpu import detect

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.coordinate.facts import arch_here
+from tilewright.coordinate.facts import arch_here, execution_context
 from tilewright.coordinate.routing import route
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation, SpecialistAnswer, handed_on
@@ -47,8 +47,9 @@ def kernel_question(question: str) -> KernelQuestion | None:
     chosen = route(without, None, arch_here)
     if not chosen.specialists or not all(specialist_of(name).writes_kernels for name in chosen.specialists):
         return None
+    context = execution_context()
     delegations = [
-        Delegation(name, question, "one call of the kernel", METRICS, file="" if n else reference)
+        Delegation(name, question, "one call of the kernel", METRICS, file="" if n else reference, context=context)
         for n, name in enumerate(chosen.specialists)
     ]
     return KernelQuestion(question, chosen.why, tuple(delegations))

@@ -16,7 +16,7 @@ def examine_at(executor: Executor) -> tuple[Probe, ...]:
     out = io.StringIO()
     try:
         with redirect_stdout(out):
-            executor.command(["doctor", "--json"], None)
+            executor.command(["doctor", "--json"], None, files=False)
         theirs = [Probe(**each) for each in json.loads(out.getvalue())["checks"]]
     except MachineError as error:
         stage, _ = executor.set_up()

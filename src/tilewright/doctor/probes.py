@@ -25,11 +25,10 @@ from tilewright.candidate.sandbox import unprotected
 from tilewright.doctor.probe_kernel import PROBE_ARCH, compile_probe, lowered_probe
 from tilewright.errors import StorageError, ToolFailed, in_one_line
 from tilewright.hardware.gpu import Gpu, detect
-from tilewright.hardware.machine import driver_version, installed_version
+from tilewright.hardware.machine import DRIVER, driver_version, installed_version, runs_cuda_13
 from tilewright.records import Json
 from tilewright.tools import child
 
-DRIVER = 580  # the oldest branch that runs machine code of tileiras 13; it comes with CUDA 13.0
 PROBE_SECONDS = 5.0  # limit of processor time for a tool that prints its version
 FREE_BYTES = 512 << 20  # of disk space; a run of some hundred configurations stores less than 100 MB
 INSTALL = "pip install 'cuda-tile[tileiras]'"
@@ -319,7 +318,7 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
 
 def driver(gpu: Gpu, version: str | None) -> Probe:
     """Probes whether the driver is r580 or newer. If ``version`` is None, uses the driver's CUDA version instead."""
-    ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
+    ok = runs_cuda_13(version, gpu)
     detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
     return _optional("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer")
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
 from tilewright.errors import RequestError
@@ -73,14 +74,28 @@ class Executor(ABC):
         """
         return None
 
+    def others(self, most: int) -> Sequence[Executor]:
+        """Returns at most ``most`` further executors that may share the workloads of a run. Each has a GPU of its own,
+        of the model that `place` told.
+        """
+        return ()
+
     def seed(self) -> int:
         """Returns the seed for a run whose user named none. A run that is taken up again gets its first seed."""
         return secrets.randbits(31)
 
-    def command(self, words: Sequence[str], task: str | None) -> int:
+    def command(
+        self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), files: bool = True,
+        store: Path | None = None,
+    ) -> int:  # fmt: skip
         """Runs a Tilewright command as a whole, prints what it prints, and returns its exit code.
 
+        Files, runs and commits that it leaves are brought back, as if it had run here.
+
         words: the command's words without ``--on``. task: the one among them that names a task; None if there is none.
+        paths: those among the words that name other files to read or to write.
+        files: whether the command needs the files of this folder.
+        store: the store of tuned kernels, if the command reads it.
         Raises RequestError if the executor runs only steps.
         """
         raise RequestError(f"{self.name} runs the steps of tune, but no whole command such as {words[0]}")

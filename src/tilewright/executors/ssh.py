@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from tilewright.errors import MachineError, RequestError, TaskError
+from tilewright.errors import MachineError, RequestError
 from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
 from tilewright.remote import messages as said
-from tilewright.remote.client import LINGER_SECONDS, Remote, run_command
+from tilewright.remote.client import LINGER_SECONDS, Remote
+from tilewright.remote.command import run_command
 from tilewright.remote.connection import refused_host
+from tilewright.remote.ordering import ordered_command
 from tilewright.task.loading import file_named
 from tilewright.worker.messages import Advanced, Step, decode, encode
 from tilewright.worker.outcome import Outcome
@@ -95,21 +96,22 @@ class Ssh(Executor):
                 return self._outcome(step, message)
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
-        if ended.status == "BUILD_FAILED":
-            raise TaskError(ended.reason)
-        if ended.status == "ERROR":
-            raise MachineError(f"{self.host}: {ended.reason}")
         if not ended.answer:
-            return Outcome(ended.status, reason=ended.reason, at=ended.at)
+            return Outcome[Answer](ended.status, reason=ended.reason, at=ended.at).raised(self.host)
         answer = decode(ended.answer)
         assert isinstance(answer, step.answer)
         return Outcome(ended.status, answer)
 
-    def command(self, words: Sequence[str], task: str | None) -> int:
+    def command(
+        self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), files: bool = True,
+        store: Path | None = None,
+    ) -> int:  # fmt: skip
         """Runs a command over there, in the copy of the folder in which the user is."""
-        bundle = files.bundle_of(Path(file_named(task)[0])) if task else files.nothing()
-        over_there = [_named_there(bundle, word) if word == task else word for word in words]
-        self.remote = Remote(self.host, bundle, command=over_there, mfa=self.mfa, linger=self.linger, say=self.say)
+        ordered = ordered_command(words, task, paths, self.on, files, store)
+        self.remote = Remote(
+            self.host, ordered.bundle, command=ordered.words, mfa=self.mfa, linger=self.linger, say=self.say,
+            order=ordered.order, store=ordered.store,
+        )  # fmt: skip
         return run_command(self.remote)
 
     def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
@@ -122,10 +124,3 @@ class Ssh(Executor):
 
 
 EXECUTOR = Ssh
-
-
-def _named_there(bundle: files.Bundle, task: str) -> str:
-    """Returns the name of a task relative to the folder over there in which a command runs."""
-    file, wanted = file_named(task)
-    named = os.path.relpath(bundle.relative(Path(file)), bundle.folder)
-    return f"{named}:{wanted}" if wanted else named

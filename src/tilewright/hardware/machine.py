@@ -10,11 +10,13 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from tilewright.errors import NoGpu, RequestError
+from tilewright.errors import MachineError, NoGpu, RequestError
 from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
 from tilewright.hardware.gpu import Gpu
 from tilewright.records import Machine
 
+DRIVER = 580
+"""The oldest branch of the driver that runs machine code of tileiras 13. It comes with CUDA 13.0."""
 VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "triton", "nvidia-cutlass-dsl", "torch", "numpy")
 """The packages whose versions are recorded with a result."""
 
@@ -43,10 +45,16 @@ class OtherMachine:
     host: str
 
     def the_gpu(self) -> Gpu:
-        """Returns its GPU. Raises NoGpu if it has none."""
+        """Returns its GPU. Raises NoGpu if it has none, and MachineError if its driver is too old."""
         if self.gpu is None:
             fix = "fix: name a machine with a GPU, or leave out --on, which predicts without one"
             raise NoGpu(f"{self.name} has no GPU to measure on; {fix}")
+        if not runs_cuda_13(self.driver, self.gpu):
+            has = f"driver {self.driver}" if self.driver else f"a driver for CUDA {self.gpu.cuda_driver}"
+            raise MachineError(
+                f"{self.name} has {has}, which does not run machine code of CUDA 13; fix: install driver r{DRIVER} or "
+                "newer there"
+            )
         return self.gpu
 
 
@@ -88,6 +96,13 @@ def machine_of(target: Target, place: OtherMachine | None = None) -> Machine:
         host=place.host if place else host(),
         versions={name: installed_version(name) or "not installed" for name in VERSIONED},
     )
+
+
+def runs_cuda_13(version: str | None, gpu: Gpu) -> bool:
+    """Returns whether a driver is new enough. ``version``: of the driver; None: its CUDA version counts."""
+    if version:
+        return int(version.split(".")[0]) >= DRIVER
+    return tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
 
 
 def host() -> str:

@@ -83,7 +83,7 @@ def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
 
     None if ``folder`` is not in a git repository with a commit.
     """
-    from tilewright.optimize.versions.git import Git
+    from tilewright.tools.git import Git
 
     try:
         root = Path(Git(folder)("rev-parse", "--show-toplevel").strip())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -57,12 +57,17 @@ class MergedRun:
     why: str = ""
 
 
-def merged(into: LedgerFile, other: LedgerFile) -> Iterator[MergedRun]:
-    """Copies the runs of ``other``, each in one transaction. Yields what became of each. Raises StorageError if one of
-    the files cannot be used."""
+def merged(
+    into: LedgerFile, other: LedgerFile, translated: Callable[[str], str] = lambda text: text
+) -> Iterator[MergedRun]:
+    """Copies the runs of ``other``, each in one transaction. Yields what became of each.
+
+    translated: applied to all texts, such as names of folders that are other ones here.
+    Raises StorageError if one of the files cannot be used.
+    """
     for run in sorted(other.names()):
         try:
-            rows = _readable(other, run)
+            rows = _translated(_readable(other, run), translated)
         except (Unusable, StorageError) as error:
             yield MergedRun(run, str(other.path), "left out", str(error))
             continue
@@ -88,6 +93,13 @@ def _readable(other: LedgerFile, run: str) -> Rows:
             more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
             raise Unusable(f"{damaged[0]} cannot be read{more}; fix: restore a copy of {other.path}")
     return rows
+
+
+def _translated(rows: Rows, translated: Callable[[str], str]) -> Rows:
+    def new(row: Row) -> Row:
+        return {name: translated(value) if isinstance(value, str) else value for name, value in row.items()}
+
+    return {table: [(new(row), tuple(map(new, parts))) for row, parts in found] for table, found in rows.items()}
 
 
 def _copied(into: LedgerFile, run: str, rows: Rows, ledger: str) -> MergedRun:

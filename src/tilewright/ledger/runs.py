@@ -178,14 +178,20 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
     """The name of a part of a run: "iteration", "workload" or "item"."""
     parts_stored: str
     """The query that counts the finished parts of a run."""
-    present = ""
-    """The name of the last run that this object began or resumed."""
+    begun: tuple[str, ...] = ()
+    """The names of the runs that this object began or resumed. `tune` has one for each kind of GPU."""
+
+    @property
+    def present(self) -> str:
+        """The name of the last run that this object began or resumed; "" if there is none."""
+        return self.begun[-1] if self.begun else ""
 
     def stored(self) -> tuple[int, bool]:
-        """Returns the number of finished parts of the present run, and whether the run is finished."""
+        """Returns the number of finished parts of the runs in `begun`, and whether all these runs are finished."""
         with self._reading() as connection:
-            (count,) = connection.execute(self.parts_stored, (self.present,)).fetchone()
-            return count, finish_of(connection, self.present) is not None
+            counts = [connection.execute(self.parts_stored, (run,)).fetchone()[0] for run in self.begun]
+            finished = [finish_of(connection, run) is not None for run in self.begun]
+            return sum(counts), bool(finished) and all(finished)
 
     def run(self, name: str) -> Run:
         """Returns a run. ``name``: the run's name, a beginning of the name, or ``latest``."""
@@ -213,7 +219,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         with self._writing() as connection:
             self._require_open(connection, record.run)
             insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
-        self.present = record.run
+        self.begun = (*self.begun, record.run)
         return record, parts
 
     def damaged(self, run: str) -> tuple[str, ...]:
@@ -231,7 +237,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         begun = replace(record, run=record.run or self._named(now), started=text_of(now))
         with self._writing() as connection:
             insert_run(connection, begun, self.command, kernel, kind)
-        self.present = begun.run
+        self.begun = (*self.begun, begun.run)
         return begun
 
     def _record(self, row: sqlite3.Row, finish: sqlite3.Row | None = None) -> Run:

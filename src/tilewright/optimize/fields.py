@@ -1,10 +1,11 @@
 """Builds the field of a proposal: the versions that are judged together.
 
-    values → compiled → the best predicted → one more entry on each → compiled → … → screened
+    values → compiled → raced, or predicted → one more entry on the best → compiled → … → screened
 
 The field of most proposals has only the proposal's values. A structural change has its own best hints, and some changes
 gain only together. So the field of such a proposal grows in rounds. Each round adds the change of one more entry to the
-best predicted versions of the rounds before.
+best versions of the rounds before. With a GPU, the first three versions of a round are raced (`gates.heats`) before the
+next round is compiled, so that the fastest version is built upon. Without a GPU, it is the best predicted.
 
 `look_ahead` is a proposal of pairs. It is made when no single change is left. Its field has only the pairs that are
 predicted to gain; the ledger has the prediction of each other pair.
@@ -13,14 +14,18 @@ predicted to gain; the ledger has the prediction of each other pair.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.errors import MachineError, TilewrightError
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import Request, Variant, apply_values, noted, screen
+from tilewright.optimize.attempting import Request, Variant, apply_values, no_variant, noted, screen
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PREDICTED_WORTH
+from tilewright.optimize.gates.base import Ranking
+from tilewright.optimize.gates.heats import by_form
 from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
 from tilewright.playbook.base import Entry, KernelFacts, Site
 from tilewright.records import Value
@@ -34,11 +39,16 @@ class Width:
     values: int | None
 
 
-MUST, MAY, COMBINED, FIELD = Width(3, 3), Width(2, 2), Width(3, 2), Width(1, None)
-"""The width for an entry that must follow, for one that may be added, for one that may be added to a combined change,
-and for one whose values are all added. The predicted order of changes of form is not reliable, so combined changes,
-which cannot be tried in steps, get more."""
+MUST, MAY, ADDED, FIELD = Width(3, 3), Width(2, 2), Width(1, 2), Width(1, None)
+"""The width for an entry that must follow, for one of a pair, for one that is added to the best version, and for one
+whose values are all added. The predicted order of changes of form is not reliable, so changes that must go together get
+more."""
 LOOK_AHEAD = "look_ahead"
+FIRST_HEATS = 2
+"""Heats of the structural change alone: one for its forms, one for the values of the fastest form."""
+RESCUE = 1.5
+"""Hints are not added to a change that takes more than this many times the incumbent's time. In the recorded fields,
+they gain up to 1.41×."""
 
 Texts = Mapping[Path, str]
 Built = tuple[list[Variant], list[Attempt]]
@@ -54,6 +64,7 @@ class FieldBuilder:
     addable: the entries that may be added to a structural change.
     build: compiles versions in parallel.
     facts_of: returns the facts of a variant.
+    ranking: races versions of a round before the next round is compiled.
     """
 
     incumbent: Variant
@@ -61,6 +72,7 @@ class FieldBuilder:
     addable: Sequence[Entry]
     build: Callable[[Sequence[Request]], Built]
     facts_of: Callable[[Variant], KernelFacts]
+    ranking: Ranking
 
     def field(self, proposal: Proposal, label: str) -> Built:
         """Returns the variants to judge, the best predicted first, and an `Attempt` for each dropped value.
@@ -76,18 +88,43 @@ class FieldBuilder:
             requests, failed = self._requests(starts, entry, f"{label}-{entry.about.id}", MUST)
             attempts += failed
         variants, failed = self.build(requests)
-        width = COMBINED if proposal.rest else MAY
-        return self._screened(variants, attempts + failed, proposal.together, label, width)
+        return self._screened(variants, attempts + failed, proposal.together, label)
 
-    def _screened(
-        self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str, width: Width = MAY
-    ) -> Built:  # fmt: skip
+    def _screened(self, variants: list[Variant], attempts: list[Attempt], together: Sequence[str], label: str) -> Built:
         """Adds the entries ``together`` to the best variants, and drops the variants that are not judged."""
-        for entry in self._named(together):
-            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", width)
+        added = self._named(together)
+        if added:
+            self._heats(variants, FIRST_HEATS)
+        for entry in added:
+            least = self._least(variants)
+            if least > RESCUE:
+                why = f"not added: the best version takes {least:.2f}× the incumbent's time"
+                attempts = [*attempts, no_variant(entry.about.id, "screened", why)]
+                continue
+            more, failed = self._round(variants, entry, f"{label}-{entry.about.id}", ADDED)
             variants, attempts = variants + more, attempts + failed
+            self._heats(variants, 1)
         kept, dropped = screen(variants, self.incumbent)
         return kept, attempts + dropped
+
+    def _heats(self, variants: Sequence[Variant], most: int) -> None:
+        """Races the most promising variants that were not raced yet, in at most so many heats.
+
+        If the worker fails, the prediction leads. The race after the last round reports the failure.
+        """
+        left, _ = screen(variants, self.incumbent)
+        try:
+            while most and self.ranking.heat(left):
+                most -= 1
+        except MachineError:
+            raise
+        except TilewrightError:
+            return
+
+    def _least(self, variants: Sequence[Variant]) -> float:
+        """Returns the least time of the variants / the incumbent's time: the least that was raced, or predicted."""
+        predicted = (variant.predicted_us / self.incumbent.predicted_us for variant in variants)
+        return min(self.ranking.times.values(), default=min(predicted, default=math.inf))
 
     def _named(self, names: Sequence[str]) -> list[Entry]:
         """Returns the entries with these names, in this order. An entry of another package may be missing."""
@@ -99,7 +136,7 @@ class FieldBuilder:
         if entry.about.all_values:
             leaders, width = list(variants[:1]), FIELD
         else:
-            leaders = _leaders(variants, width)
+            leaders = _leaders(variants, width, self.ranking.times)
         before = ("" if variant is self.incumbent else f"{variant.value}, " for variant in leaders)
         starts = [(text, each.texts, self.facts_of(each)) for text, each in zip(before, leaders, strict=True)]
         requests, dropped = self._requests(starts, entry, label, width)
@@ -129,7 +166,7 @@ class FieldBuilder:
             built, failed = self._round([self.incumbent], entry, f"{label}-{entry.about.id}", MUST)
             attempts += failed
             if built:
-                firsts[entry.about.id] = _leaders(built, MAY)
+                firsts[entry.about.id] = _leaders(built, MAY, {})
         variants: list[Variant] = []
         for one, other in itertools.combinations([entry for entry in structural if entry.about.id in firsts], 2):
             name = f"{label}-{one.about.id}-{other.about.id}"
@@ -160,16 +197,14 @@ def addable(entries: Sequence[Entry], language: str, lossy: bool) -> tuple[Entry
     return tuple(entry for entry in fitting if lossy or entry.about.risk == "lossless")
 
 
-def _leaders(variants: Sequence[Variant], width: Width) -> list[Variant]:
-    """Returns the best predicted variants with different code: first the best of each form, then the others.
-
-    Variants with the same first change have the same form.
-    """
+def _leaders(variants: Sequence[Variant], width: Width, times: Mapping[str, float]) -> list[Variant]:
+    """Returns the fastest raced variant. If none was raced, returns the best predicted variants with different code:
+    first the best of each form, then the others."""
+    raced = [variant for variant in variants if variant.version.name in times]
+    if raced:
+        return [min(raced, key=lambda variant: times[variant.version.name])]
     distinct = {variant.identity: variant for variant in sorted(variants, key=_predicted, reverse=True)}
-    ranked = sorted(distinct.values(), key=_predicted)
-    best = {str(variant.value).partition(",")[0]: variant for variant in reversed(ranked)}
-    firsts = sorted(best.values(), key=_predicted)
-    return [*firsts, *(variant for variant in ranked if variant not in firsts)][: width.leaders]
+    return by_form(sorted(distinct.values(), key=_predicted))[: width.leaders]
 
 
 def _predicted(variant: Variant) -> float:

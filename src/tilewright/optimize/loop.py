@@ -1,10 +1,10 @@
 """The main path of `tilewright optimize`: tries one change at a time, and keeps it only if it is correct and faster.
 
-    choose → apply → compile → screen → verify → race → confirm → decide → commit → record → keep or restore
+    choose → apply → compile → screen → verify and race → confirm → decide → commit → record → keep or restore
 
 An iteration tries one entry of the playbook at one site. The values of the entry are compiled in parallel, and screened
-by their machine code. The gate (`gates.base.Gate`) verifies the remaining variants, races them against the incumbent,
-confirms the fastest on fresh inputs and decides. After the playbook, a proposer may be asked for changes
+by their machine code. The gate (`gates.base.Gate`) verifies the most promising variants, races them against the
+incumbent, confirms the fastest on fresh inputs and decides. After the playbook, a proposer may be asked for changes
 (`proposing`), which pass the same gate. The ledger records the iteration before the change is kept. So if the
 process is killed, at most the running iteration is lost, and the same command continues the run.
 """
@@ -29,7 +29,7 @@ from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finish, revert_incorrect_changes
 from tilewright.optimize.fields import LOOK_AHEAD, FieldBuilder
-from tilewright.optimize.gates.base import Judged
+from tilewright.optimize.gates.base import Judged, Ranking
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.project_tests import ProjectTests
@@ -98,6 +98,7 @@ def optimize(
 class BuiltProposal:
     """A proposal with the variants to judge, and an `Attempt` for each dropped value.
 
+    ranking: the times of variants that were raced during the build.
     deadline: the end of its iteration.
     late: whether the build reached the deadline.
     """
@@ -105,6 +106,7 @@ class BuiltProposal:
     proposal: Proposal
     variants: list[Variant]
     attempts: list[Attempt]
+    ranking: Ranking
     deadline: Deadline
     late: bool = False
 
@@ -189,21 +191,22 @@ class Loop(Bookkeeping):
         """Applies and compiles the proposal before the deadline of its iteration."""
         options = self.setup.options
         self.setup.progress("build", len(self.iterations), options.iterations, proposal.name)
-        deadline = Deadline(options.minutes * 60)
+        deadline, ranking = Deadline(options.minutes * 60), self.setup.gate.ranking(self.incumbent)
         try:
             with deadline.enforced():
-                variants, attempts = self._apply_and_compile(proposal)
-            return BuiltProposal(proposal, variants, attempts, deadline)
+                variants, attempts = self._apply_and_compile(proposal, ranking)
+            return BuiltProposal(proposal, variants, attempts, ranking, deadline)
         except TimeUp:
             reason = f"did not compile within {options.minutes:g} min (--minutes)"
-            return BuiltProposal(proposal, [], [no_variant(proposal.place, "failed", reason)], deadline, late=True)
+            failed = [no_variant(proposal.place, "failed", reason)]
+            return BuiltProposal(proposal, [], failed, ranking, deadline, late=True)
 
-    def _apply_and_compile(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
+    def _apply_and_compile(self, proposal: Proposal, ranking: Ranking) -> tuple[list[Variant], list[Attempt]]:
         """Returns the variants to judge, and an `Attempt` with the reason for every dropped value."""
         self.built += 1  # part of the name: one iteration may build two proposals of one entry
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
         fields = FieldBuilder(
-            self.incumbent, self.setup.entries, self.setup.addable, self.setup.builder.build, self.facts_of
+            self.incumbent, self.setup.entries, self.setup.addable, self.setup.builder.build, self.facts_of, ranking
         )
         variants, attempts = fields.field(proposal, label)
         return [replace(variant, kind=proposal.kind(variant.value)) for variant in variants], attempts
@@ -215,8 +218,7 @@ class Loop(Bookkeeping):
         self.setup.progress("judge", len(self.iterations), options.iterations, note)
         try:
             with built.deadline.enforced():
-                verified = gate.verify(variants)
-                raced = gate.race(verified, self.incumbent)
+                raced = built.ranking.race(variants)
                 confirmed = gate.confirm(raced, self.incumbent)
                 judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
                 judged = self.setup.elsewhere.judged(judged, self.incumbent)

@@ -21,6 +21,7 @@ from tilewright.optimize.options import ITERATIONS, MINUTES, OptimizeRequest
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Machine, MachineCode, MeasuredTime, Value, Workload
+from tilewright.remote import on_words
 from tilewright.task.loading import where_is
 from tilewright.tileir.analysis.comparing import Comparison
 
@@ -73,7 +74,7 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
         words += ["--propose", propose.command, "--propose-seconds", f"{propose.seconds:g}"]
         words += ["--propose-attempts", str(propose.attempts), "--propose-failures", str(propose.failures)]
         words += ["--propose-only"] if propose.only else []
-    return shlex.join(words)
+    return shlex.join([*words, *on_words()])
 
 
 def message_of(n: int, proposal: Proposal, value: Value, reason: str) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 from tilewright.candidate.client import Candidates
 from tilewright.candidate.sandbox import unprotected
 from tilewright.errors import Incorrect
+from tilewright.executors import executor_of
+from tilewright.executors.base import Executor
 from tilewright.hardware.machine import machine_of
 from tilewright.inspect.speed_limit import SpeedLimit
 from tilewright.inspect.work import bound_of
@@ -30,12 +32,16 @@ from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
 from tilewright.optimize.proposing.asked import Ask, ExternalProposer
 from tilewright.optimize.recording import record_of
+from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.leftovers import prune_killed
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import catalogue
 from tilewright.playbook.base import by_present_name, present_name
 from tilewright.records import Bound
 from tilewright.task.loading import where_is
+
+BASELINE = "baseline"
+"""The name of the version with the untouched code."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,11 @@ def prepare(
         candidates, task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
         request.options.jobs, request.options.seconds, partial(ledger.loading, name),
     )  # fmt: skip
-    baseline = builder.build_one("baseline", request.texts)
+    request = replace(request, seed=seed, session=_opened(stack, request, builder))
+    baseline = builder.build_one(BASELINE, request.texts)
     bounds = {workload.name: bound_of(task, workload, target.board) for workload in request.workloads}
     checker = stack.enter_context(closing(VariantChecker(task, target.board, request.workloads, seed)))
-    gate = _gate(stack, request, baseline, bounds, checker, seed, len(interrupted[1]) if interrupted else 0)
+    gate = _gate(stack, request, baseline, bounds, checker, len(interrupted[1]) if interrupted else 0)
     metrics = gate.baseline(baseline)
     if isinstance(metrics, str):
         raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {metrics}")
@@ -118,19 +125,31 @@ def prepare(
     return Start(setup, baseline, metrics, incumbent, iterations, checker)
 
 
+def _opened(stack: ExitStack, request: OptimizeRequest, builder: Builder) -> Executor | None:
+    """Lets the worker process open the task while the untouched code is compiled. None if nothing is measured."""
+    if not request.target.measured:
+        return None
+    session = stack.enter_context(request.session or executor_of("local")())
+    files = versions.materialise(builder.folder, BASELINE, request.texts).files
+    session.open(builder.where, files)
+    return session
+
+
 def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
-    checker: VariantChecker, seed: int, done: int,
+    checker: VariantChecker, done: int,
 ) -> Gate:  # fmt: skip
     """Makes the gate. ``done``: number of iterations that an interrupted run has finished.
 
     The number is part of the seed, so that fresh inputs are not drawn twice.
     """
-    if not request.target.measured:
+    if request.session is None:
         return PredictedGate(checker, request.workloads, bounds)
-    task = request.task
+    task, seed = request.task, request.seed
+    assert seed is not None, "`prepare` draws the seed"
     limit = SpeedLimit(task, request.target.board, request.policy)
     arena = Arena(
-        task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session, limit.refusal
+        task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session, limit.refusal,
+        is_open=True,
     )  # fmt: skip
     return MeasuredGate(stack.enter_context(arena), checker, request.workloads, bounds, f"{seed}, after {done}")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tilewright.errors import MachineError
-from tilewright.optimize.versions.git import Git
+from tilewright.tools.git import Git
 
 NOT_WALKED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 """Folders without source code of the user, in a tree without git. Hidden folders and environments are left out, too."""

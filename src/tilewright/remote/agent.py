@@ -9,26 +9,30 @@ it is told to, and when nobody has been connected for LINGER seconds. All its ch
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from typing import IO, NoReturn
 
-from tilewright.errors import MachineError, TilewrightError, in_one_line
+from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import OtherMachine, driver_version, host
 from tilewright.remote import messages as said
+from tilewright.remote.work import WorkFolder
 from tilewright.worker.early import WORKER
 from tilewright.worker.messages import Advanced, Message, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
@@ -39,6 +43,7 @@ ALIVE_SECONDS = 30.0
 END_SECONDS = 5.0
 """A command that is told to end has so long to end its own child processes."""
 
+PART_BYTES = 192 << 10
 Request = said.OpenRequest | said.StepRequest
 
 
@@ -64,7 +69,9 @@ class Agent:
         self._fresh: dict[str, said.StepEnded] = {}
         self._context = self._opened = ""
         self._session: Session | None = None
+        self._work: WorkFolder | None = None
         self._command: subprocess.Popen[str] | None = None
+        self._brought = self._ending = False
         self._copies = tempfile.mkdtemp(prefix="tilewright-")
 
     # Connections ------------------------------------------------------------------------------------
@@ -123,8 +130,9 @@ class Agent:
         self.first = self.first or attach
         if new:
             self.first = replace(attach, seed=self.first.seed)
-        if attach.command and self._command is None:
-            self._start(attach)
+        if attach.order is not None and self._work is None:
+            self._work = WorkFolder(Path(sys.argv[1]).name, self.folder, attach.order)
+            threading.Thread(target=self._run_command, args=(attach, self._work), daemon=True).start()
         gpu = detect()
         place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
         return said.Attached(place, self.first.seed, resumed and new, not new)
@@ -149,6 +157,8 @@ class Agent:
                 self._changed.notify_all()
 
     def _take(self, client: str, message: Message) -> None:
+        if isinstance(message, said.Brought):
+            self._brought = True
         if isinstance(message, said.Quit):
             self.end()
         if isinstance(message, said.OpenRequest | said.StepRequest):
@@ -210,50 +220,75 @@ class Agent:
     def _outcome(
         self, step: Step[Message], silence: float | None, advanced: Callable[[Advanced], None]
     ) -> Outcome[Message]:
-        try:
-            assert self._session is not None, "a task is opened before a step runs"
-            return self._session.run(step, silence=silence, on_progress=advanced)
-        except MachineError as error:
-            return Outcome("ERROR", reason=str(error))
-        except TilewrightError as error:
-            return Outcome("BUILD_FAILED", reason=str(error))
-        except Exception as error:  # sent to the user as our mistake
-            return Outcome("ERROR", reason=f"a mistake in Tilewright: {in_one_line(error)}")
+        session = self._session
+        assert session is not None, "a task is opened before a step runs"
+        return Outcome.guarded(lambda: session.run(step, silence=silence, on_progress=advanced))
 
     # A command --------------------------------------------------------------------------------------
 
-    def _start(self, attach: said.Attach) -> None:
-        pipe, columns = subprocess.PIPE, {"COLUMNS": str(attach.columns)}
+    def _run_command(self, attach: said.Attach, work: WorkFolder) -> None:
+        """Runs a command in its work folder. All messages are kept there, for a client that comes later."""
+        if work.journal.is_file():
+            at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(work.journal.stat().st_mtime))
+            note = f"note: this command ended at {at}, when nobody was connected; this is what it said\n"
+            self._note("", said.TextPrinted(2, note))
+            with self._changed:
+                self.journal += work.journal.read_text(encoding="utf-8").splitlines(keepends=True)
+                self._changed.notify_all()
+            return
+        self._note("", said.WorksIn(str(work.tree), str(work.home)))
+        try:
+            work.prepare()
+            code = self._ran(attach, work)
+            if self._ending:
+                return
+            with work.pack().open("rb") as packed:
+                while part := packed.read(PART_BYTES):
+                    self._note("", said.LeftPart(base64.b64encode(part).decode()))
+        except (OSError, sqlite3.Error, tarfile.TarError, MachineError) as error:
+            self._note("", said.TextPrinted(2, f"error: {in_one_line(error)}\n"))
+            self._note("", said.CommandEnded(MachineError.exit_code))
+            return
+        ended = said.CommandEnded(code)
+        with suppress(OSError):
+            draft = work.journal.with_suffix(".new")
+            draft.write_text("".join((*self.journal, encode(ended))), encoding="utf-8")
+            draft.rename(work.journal)
+        self._note("", ended)
+
+    def _ran(self, attach: said.Attach, work: WorkFolder) -> int:
+        pipe, variables = subprocess.PIPE, {"COLUMNS": str(attach.columns)} | work.environment()
         self._command = subprocess.Popen(
-            [sys.executable, "-m", "tilewright", *attach.command], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
-            text=True, env=os.environ | columns,
+            [sys.executable, *starting(attach.command)], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
+            text=True, errors="replace", env=os.environ | variables,
+            cwd=work.tree / os.path.relpath(os.getcwd(), self.folder),
         )  # fmt: skip
         streams = [(1, self._command.stdout), (2, self._command.stderr)]
         threads = [threading.Thread(target=self._print, args=each, daemon=True) for each in streams]
         for thread in threads:
             thread.start()
-        threading.Thread(target=self._end_of, args=(self._command, threads), daemon=True).start()
+        code = self._command.wait()
+        for thread in threads:
+            thread.join()
+        return code
 
     def _print(self, to: int, stream: IO[str]) -> None:
         for line in stream:
             self._note("", said.TextPrinted(to, line))
 
-    def _end_of(self, command: subprocess.Popen[str], threads: list[threading.Thread]) -> None:
-        code = command.wait()
-        for thread in threads:
-            thread.join()
-        self._note("", said.CommandEnded(code))
-
     # The end ----------------------------------------------------------------------------------------
 
     def end(self) -> NoReturn:
         """Ends all processes of the run, and this one."""
+        self._ending = True
         with suppress(OSError):
             os.unlink(sys.argv[1])
         if self._command is not None and self._command.poll() is None:
             self._command.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._command.wait(END_SECONDS)
+        if self._work is not None and (self._brought or not self._work.is_of_use):
+            self._work.remove()
         if self._session is not None:
             self._session.close(wait=False)
         for copy in Path(self._copies).iterdir():
@@ -261,6 +296,11 @@ class Agent:
         os.rmdir(self._copies)
         os.killpg(0, signal.SIGKILL)  # this process leads its group, which has no others
         os._exit(0)
+
+
+def starting(words: Sequence[str]) -> list[str]:
+    """Returns the words after the interpreter that start a command: a script, or a command of Tilewright."""
+    return [*words] if words[0].endswith(".py") else ["-m", "tilewright", *words]
 
 
 def main() -> None:

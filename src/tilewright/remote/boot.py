@@ -68,7 +68,7 @@ def cache(given: str) -> Path:
 def facts(folder: str, code: str, root: str) -> Reply:
     """Returns what is there."""
     where, last = cache(folder), ""
-    for old in [*where.glob("files/*"), *where.glob("code/*")]:
+    for old in (each for kind in ("files", "code", "work", "store") for each in where.glob(f"{kind}/*")):
         if time.time() - old.stat().st_mtime > OLD_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     git = shutil.which("git") is not None
@@ -255,7 +255,9 @@ def attach(
     if connected is None:
         lines = log.read_text(errors="replace").split("\n")[-4000:]
         last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-        return {"error": f"the resident process did not start: {last}"}
+        fix = "; fix: install Tilewright's dependencies there, or leave TILEWRIGHT_REMOTE_PYTHON out"
+        lacks = python and "No module named" in last
+        return {"error": f"the resident process did not start: {last}{fix if lacks else f' (see {log})'}"}
     say(ok=True)
     connected.sendall(hello.encode() + b"\n")
     relay(connected)

@@ -8,7 +8,6 @@ import os
 import platform
 import secrets
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,9 +24,15 @@ from tilewright.worker.messages import Message, decode, encode
 PING_SECONDS = 5.0
 LINGER_SECONDS = 300.0
 """The run over there ends after nobody was connected for so long. A lost connection is tried again for as long."""
+BUSY_WAITS = (0.5, 1.0, 2.0)
+"""Seconds between tries while another client uses the run. One that was killed is noticed soon."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0  # seconds between tries to connect again
 NEEDED_BYTES = 8 << 30
 """An environment with torch for CUDA takes about 7 GB."""
+
+
+class InUse(RefusedThere):
+    """Another client is attached to the run."""
 
 
 class Remote:
@@ -36,6 +41,7 @@ class Remote:
     host: as for the command ssh.
     bundle: the files to bring.
     command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
+    order, store: for a command: what it needs besides the files, and a tar with a store of tuned kernels.
     worker: the command of the worker process over there; () for the usual one.
     mfa: as in `connection.style_of`.
     say: called with remarks for the user.
@@ -44,8 +50,10 @@ class Remote:
     def __init__(
         self, host: str, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
         mfa: bool | None = None, linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None,
+        order: said.WorkOrder | None = None, store: bytes = b"",
     ) -> None:  # fmt: skip
         self.host, self.bundle, self.command, self.worker = host, bundle, tuple(command), tuple(worker)
+        self.order, self.store = order, store
         self.mfa, self.linger, self.say = mfa, linger, say
         self.place: OtherMachine | None = None
         self.seed = secrets.randbits(31)
@@ -67,13 +75,18 @@ class Remote:
 
     def start(self) -> None:
         """Connects, brings what is missing, and attaches. Raises MachineError, in one line, if that fails."""
-        connection = Connection(self.host, self.mfa)
-        try:
-            self._set_up(connection)
-            self._attach(connection)
-        except BaseException:
-            connection.close()
-            raise
+        for wait in (*BUSY_WAITS, None):
+            self.found, self.stage = [], "connection"
+            connection = Connection(self.host, self.mfa)
+            try:
+                self._set_up(connection)
+                self._attach(connection)
+                break
+            except BaseException as error:
+                connection.close()
+                if wait is None or not isinstance(error, InUse):
+                    raise
+                time.sleep(wait)
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()
 
@@ -85,6 +98,8 @@ class Remote:
         if not facts["code"]:
             connection.request("put", [tar], kind="code", key=code, size=len(tar))
         self._bring_files(connection, facts)
+        if self.order is not None and self.store:
+            connection.request("put", [self.store], kind="store", key=self.order.store, size=len(self.store))
         self._worked(f"{facts['cache']}, {facts['free'] / 1e9:.0f} GB free", "environment")
         made = "" if connection.python else prepared(connection, facts, self.say)
         env = f"{facts['cache']}/env/{made}" if made else f"TILEWRIGHT_REMOTE_PYTHON={connection.python}"
@@ -117,12 +132,13 @@ class Remote:
     def _attach(self, connection: Connection) -> None:
         whose = f"{getpass.getuser()} on {platform.node()}, process {os.getpid()}"
         columns = shutil.get_terminal_size((120, 24)).columns
-        hello = said.Attach(self._name, whose, self._have, self.seed, self.command, self.worker, columns)
+        seen = self._name, whose, self._have, self.seed
+        hello = said.Attach(*seen, self.command, self.worker, columns, self.order)
         connection.request("attach", **self._attach_request, hello=encode(hello).rstrip("\n"))
         line = connection.readline(ANSWER_SECONDS)
         greeting = decode(line) if line is not None else None
         if isinstance(greeting, said.Busy):
-            raise RefusedThere(
+            raise InUse(
                 f"this run on {self.host} is in use by {greeting.whose}; fix: wait until that command ends, or end it"
             )
         if not isinstance(greeting, said.Attached):
@@ -155,6 +171,12 @@ class Remote:
         """Says that all requests were answered."""
         with self._sending:
             self._unanswered.clear()
+
+    def brought(self) -> None:
+        """Says that what the command left is here."""
+        with self._sending:
+            if self._connection is not None:
+                self._connection.write(encode(said.Brought()))
 
     def close(self) -> None:
         """Ends the run over there and the connection. It can be called twice."""
@@ -193,6 +215,9 @@ class Remote:
             try:
                 connection = Connection(self.host, self.mfa)
                 self._attach(connection)
+                if self._ended.is_set():  # `close` did not see this connection
+                    connection.write(encode(said.Quit()))
+                    connection.close(5.0)
                 return
             except RefusedThere:
                 raise
@@ -247,23 +272,3 @@ class _EveryFewSeconds:
         if time.monotonic() - self._last > PING_SECONDS:
             self._last = time.monotonic()
             self.say(line)
-
-
-def run_command(remote: Remote) -> int:
-    """Runs the command of a remote. Prints what it prints, and returns its exit code."""
-    try:
-        remote.start()
-        if remote.place is not None and remote.place.gpu is None:
-            remote.say(f"{remote.host} has no GPU: the command runs there on the CPU")
-        if remote.resumed:
-            remote.say(f"this command is running on {remote.host} already; taking it up again")
-        while True:
-            message = remote.received.get()
-            if isinstance(message, MachineError):
-                raise message
-            if isinstance(message, said.TextPrinted):
-                (sys.stdout if message.to == 1 else sys.stderr).write(message.text)
-            elif isinstance(message, said.CommandEnded):
-                return message.code
-    finally:
-        remote.close()

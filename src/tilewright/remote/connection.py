@@ -13,11 +13,14 @@ the user (an unknown host key, a password, a second factor) is an error that say
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import select
 import shlex
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +37,7 @@ STYLES = ("direct", "master", "probe")
 PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "python3.14")
 NO_PYTHON = 93
 """The exit code over there if no suitable Python is found."""
-CHECK_SECONDS = 15.0
+CHECK_SECONDS, LOOK_SECONDS = 15.0, 0.5
 ANSWER_SECONDS = 150.0
 """The resident process may take `boot.START_SECONDS` to start."""
 
@@ -108,6 +111,7 @@ class Connection:
         command = [*ssh, *options, host, bootstrap(len(program), self.python)]
         self.process = _started(command)
         self._stderr: list[str] = []
+        self._unread = bytearray()
         self._errors = threading.Thread(target=self._keep_stderr, daemon=True)
         self._errors.start()
         self._send(program)
@@ -165,24 +169,34 @@ class Connection:
             return False
 
     def readline(self, seconds: float | None = None) -> str | None:
-        """Returns the next whole line; None if the connection ended. After ``seconds``, it is ended."""
-        assert self.process.stdout is not None
-        timer = threading.Timer(seconds, self._give_up) if seconds else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        try:
-            line = self.process.stdout.readline().decode("utf-8", "replace")
-        except (OSError, ValueError):
-            return None
-        finally:
-            if timer is not None:
-                timer.cancel()
-        return line if line.endswith("\n") else None
+        """Returns the next whole line; None if the connection ended. After ``seconds``, it is ended.
 
-    def _give_up(self) -> None:
-        self._stderr.append(f"no answer within {ANSWER_SECONDS:g} s")
-        self.process.kill()
+        A shared connection may keep the pipe open after the client has ended, so the client is looked at as well.
+        """
+        until, searched = math.inf if seconds is None else time.monotonic() + seconds, 0
+        while (end := self._unread.find(b"\n", searched)) < 0:
+            searched = len(self._unread)
+            if not (left := min(LOOK_SECONDS, until - time.monotonic())) > 0:
+                self._stderr.append(f"no answer within {seconds:g} s")
+                self.process.kill()
+                return None
+            part = self._read(left)
+            if part == b"" or (part is None and self.process.poll() is not None):
+                return None
+            self._unread += part or b""
+        line = self._unread[: end + 1].decode("utf-8", "replace")
+        del self._unread[: end + 1]
+        return line
+
+    def _read(self, seconds: float) -> bytes | None:
+        """Returns what has arrived; b"" at the end, None if nothing arrives within ``seconds``."""
+        assert self.process.stdout is not None
+        try:
+            arrives = select.poll()
+            arrives.register(self.process.stdout, select.POLLIN)
+            return os.read(self.process.stdout.fileno(), 1 << 16) if arrives.poll(1000 * seconds) else None
+        except (OSError, ValueError):
+            return b""
 
     def failure(self, said: str = "") -> MachineError:
         """Returns the error for a connection that ended, or that answered with ``said`` and not as `boot` does."""

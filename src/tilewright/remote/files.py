@@ -16,8 +16,9 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -39,16 +40,18 @@ class Bundle:
 
     root: the folder here that is reproduced over there.
     tree: the name of git's tree of the tracked files; "" if there is no repository.
+    head: the name of git's tree of the commit that is checked out, for a command that adds commits to it; else "".
     """
 
     root: Path
     tree: str
     tar: bytes
     repository: Path | None = None
+    head: str = ""
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(self.tree.encode() + self.tar).hexdigest()[:16]
+        return hashlib.sha256(f"{self.tree}{self.head}".encode() + self.tar).hexdigest()[:16]
 
     @property
     def root_key(self) -> str:
@@ -64,7 +67,9 @@ class Bundle:
         git = ["git", "--git-dir", str(self.repository)]
         known = have and subprocess.run([*git, "cat-file", "-e", have], capture_output=True).returncode == 0
         parent, less = (["-p", have], [f"^{have}"]) if known else ([], [])
-        commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", self.tree], _AUTHOR).strip()
+        for tree in filter(None, (self.head, self.tree)):
+            commit = _git([*git, "commit-tree", *parent, "-m", "files for another machine", tree], _AUTHOR).strip()
+            parent = ["-p", commit]
         with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
             _git([*git, "update-ref", "refs/heads/tilewright", commit])
             _git([*git, "bundle", "create", "-q", f"{scratch}/bundle", "refs/heads/tilewright", *less])
@@ -77,34 +82,94 @@ class Bundle:
         return str(work.relative_to(self.root)) if work.is_relative_to(self.root) else "."
 
     def relative(self, path: Path) -> str:
-        """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
-        try:
-            return str(path.resolve().relative_to(self.root))
-        except ValueError:
-            raise RequestError(
-                f"{path} is outside {self.root}, which is brought to the other machine; fix: put it into that folder"
-            ) from None
+        """As the function `relative`."""
+        return relative(self.root, path)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The files around a task file: those that git tracks or does not ignore, or all in its folder without git."""
+
+    root: Path
+    files: tuple[Path, ...]
+
+    def zipped(self) -> bytes:
+        """Returns the files as a zip, which depends on nothing but their names and contents.
+
+        Raises RequestError if they are too large.
+        """
+        out, total = io.BytesIO(), 0
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=4) as file:
+            for path in self.files:
+                total += path.stat().st_size
+                refuse_large(total, self.root, path)
+                file.writestr(zipfile.ZipInfo(str(path.relative_to(self.root))), path.read_bytes())
+        return out.getvalue()
+
+
+def surroundings(file: Path) -> Surroundings:
+    """Returns the files around a task file."""
+    file = file.resolve()
+    root = _repository_root(file.parent)
+    if root is None:
+        return Surroundings(file.parent, tuple(sorted(_every(file.parent))))
+    names = _listed(root, "--cached") | _untracked(root, [file], lambda: file.parent.glob("*.py"))
+    return Surroundings(root, tuple(path for path in sorted(names) if path.is_file()))
+
+
+def _untracked(root: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> set[Path]:
+    """Returns the files that git neither tracks nor ignores. ``named`` and ``beside``: as for `_bundle`."""
+    found, tracked = _listed(root, "--others", "--exclude-standard"), _listed(root, "--cached")
+    ignored = {*named} - tracked - found
+    return found | ignored | ({*beside()} - tracked if ignored else set())
+
+
+def _listed(root: Path, *options: str) -> set[Path]:
+    names = _git(["git", "-C", str(root), "ls-files", "-z", *options]).split("\0")
+    return {root / name for name in names if name}
+
+
+def relative(root: Path, path: Path) -> str:
+    """Returns the name over there of a file here. Raises RequestError for a file outside ``root``."""
+    try:
+        return str(path.resolve().relative_to(root))
+    except ValueError:
+        raise RequestError(
+            f"{path} is outside {root}, which is brought to the other machine; fix: put it into that folder"
+        ) from None
 
 
 def nothing() -> Bundle:
-    """Returns a bundle without files, for a command without a task."""
+    """Returns a bundle without files, for a command that needs none."""
     return Bundle(Path.cwd().resolve(), "", tar_of(Path.cwd(), ()))
 
 
 def bundle_of(file: Path) -> Bundle:
     """Collects the files around a task file. Raises RequestError if they are too large."""
     file = file.resolve()
-    root = _repository_root(file.parent)
+    return _bundle(file.parent, [file], lambda: file.parent.glob("*.py"))
+
+
+def bundle_for_command(folder: Path, named: Iterable[Path]) -> Bundle:
+    """Collects the files around ``folder`` for a command that may add commits to what is checked out.
+
+    named: files that the command reads, which are brought also if git ignores them.
+    Raises RequestError if they are too large.
+    """
+    bundle = _bundle(folder.resolve(), [path.resolve() for path in named], lambda: ())
+    if bundle.repository is None:
+        return bundle
+    return replace(bundle, head=_git(["git", "-C", str(bundle.root), "rev-parse", "HEAD^{tree}"]).strip())
+
+
+def _bundle(folder: Path, named: Sequence[Path], beside: Callable[[], Iterable[Path]]) -> Bundle:
+    """``named``: brought also if git ignores them. ``beside``: brought with such a file."""
+    root = _repository_root(folder)
     if root is None:
-        return Bundle(file.parent, "", tar_of(file.parent, sorted(_every(file.parent))))
+        return Bundle(folder, "", tar_of(folder, sorted(_every(folder))))
     repository = cache_folder() / "bundles" / f"{_key_of(root)}.git"
     tree = _tree(root, repository)
-    listed = _git(["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard"]).split("\0")
-    names = [root / name for name in listed if name]
-    tracked = _git(["git", "-C", str(root), "ls-files", "-z", "--", str(file)])
-    if not tracked and file not in names:  # git ignores it
-        names += [path for path in file.parent.glob("*.py") if path not in names]
-    return Bundle(root, tree, tar_of(root, sorted(names)), repository)
+    return Bundle(root, tree, tar_of(root, sorted(_untracked(root, named, beside))), repository)
 
 
 def _repository_root(folder: Path) -> Path | None:
@@ -174,18 +239,23 @@ def tar_of(root: Path, files: Iterable[Path], prefix: str = "") -> bytes:
             info = tar.gettarinfo(path, prefix + str(path.relative_to(root)))
             info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
             total += info.size
-            if total > MOST_BYTES:
-                raise RequestError(
-                    f"the files in {root} that git does not track are larger than {MOST_BYTES >> 20} MiB, too much to "
-                    f"bring along (at {path.relative_to(root)}); fix: let .gitignore name what the task does not need, "
-                    "or put the task into a folder of its own"
-                )
+            refuse_large(total, root, path, "that git does not track ")
             if info.isreg():
                 with path.open("rb") as content:
                     tar.addfile(info, content)
             else:
                 tar.addfile(info)
     return out.getvalue()
+
+
+def refuse_large(total: int, root: Path, path: Path, which: str = "") -> None:
+    """Raises RequestError if ``total`` bytes, up to the file ``path``, are too many to bring."""
+    if total > MOST_BYTES:
+        raise RequestError(
+            f"the files in {root} {which}are larger than {MOST_BYTES >> 20} MiB, too much to "
+            f"bring along (at {path.relative_to(root)}); fix: let .gitignore name what the task does not need, "
+            "or put the task into a folder of its own"
+        )
 
 
 def cache_folder() -> Path:

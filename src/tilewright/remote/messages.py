@@ -1,7 +1,8 @@
 """The messages between `client.Remote` and the resident process over there (`agent`), each one line of JSON.
 
-    client → agent    Attach first; then OpenRequest, StepRequest, Ping, Quit
-    agent → client    Busy, or Attached; then Progressed, StepEnded, TextPrinted, CommandEnded
+    client → agent    Attach first; then OpenRequest, StepRequest, Ping, Brought, Quit
+    agent → client    Busy, or Attached; then Progressed, StepEnded for steps,
+                      or WorksIn, TextPrinted, LeftPart, CommandEnded for a command
 
 Everything after `Attached` is numbered by its place in the agent's journal. A client whose connection was lost attaches
 again with the number of lines that it has, and gets the lines that it lacks. Requests carry numbers too: one that the
@@ -18,6 +19,41 @@ from tilewright.worker.outcome import Status
 
 
 @dataclass(frozen=True)
+class Checkout:
+    """The commit that is checked out on the user's machine.
+
+    commit: the content of git's object, in Base64.
+    branch: its branch; "" if there is none.
+    repository: the key of the repository over there that has its files.
+    taken: the names of branches that exist here, which a command must not take.
+    author: the user's name and address for commits; "" if git knows none.
+    """
+
+    commit: str
+    branch: str
+    repository: str
+    taken: tuple[str, ...]
+    author: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """What a command needs besides its files.
+
+    root, home: the user's folder that was brought, and Tilewright's folder here.
+    on: what the user gave for ``--on``.
+    store: the key of the store of tuned kernels that was brought; "" if the command needs none.
+    checkout: None outside a repository.
+    """
+
+    root: str
+    home: str
+    on: str
+    store: str = ""
+    checkout: Checkout | None = None
+
+
+@dataclass(frozen=True)
 class Attach(Message):
     """Begins a connection.
 
@@ -26,6 +62,7 @@ class Attach(Message):
     seed: the seed for a new run.
     command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
     worker: the command of the worker process; () for the usual one.
+    order: for a command.
     """
 
     client: str
@@ -35,6 +72,7 @@ class Attach(Message):
     command: tuple[str, ...] = ()
     worker: tuple[str, ...] = ()
     columns: int = 80
+    order: WorkOrder | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +123,11 @@ class Ping(Message):
 
 
 @dataclass(frozen=True)
+class Brought(Message):
+    """Says that what the command left has arrived, so it is no longer needed over there."""
+
+
+@dataclass(frozen=True)
 class Quit(Message):
     """Ends the run and all its processes at once."""
 
@@ -109,11 +152,26 @@ class StepEnded(Message):
 
 
 @dataclass(frozen=True)
+class WorksIn(Message):
+    """The folders over there that stand for ``root`` and ``home`` of the `WorkOrder`."""
+
+    tree: str
+    home: str
+
+
+@dataclass(frozen=True)
 class TextPrinted(Message):
     """Text that a command printed. ``to``: 1 for stdout, 2 for stderr."""
 
     to: int
     text: str
+
+
+@dataclass(frozen=True)
+class LeftPart(Message):
+    """A part of the tar with what the command left, in Base64."""
+
+    data: str
 
 
 @dataclass(frozen=True)

@@ -70,13 +70,16 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
         module, missing = _with_stand_ins(loading)
     finally:
         _LOADING.reset(token)
+    tasks = {name: task for name, task in vars(module).items() if isinstance(task, Task)}
+    if missing is not None and not tasks:
+        raise missing
     known = {str(path), *map(str, loading.modules)}
     if unused := [file for file in loading.files if file not in known]:  # the original would run, not the copy
         raise TaskError(
             f"{path.name} does not load {unused[0]} through editable when it is loaded again; "
             "fix: call tilewright.editable in the task file itself, outside any function"
         )
-    task = _chosen({name: task for name, task in vars(module).items() if isinstance(task, Task)}, wanted, file)
+    task = _chosen(tasks, wanted, file)
     if missing is not None:
         task = _without_missing(task, missing)
     backward = task.backward and replace(task.backward, file=path)

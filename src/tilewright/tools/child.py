@@ -12,6 +12,7 @@ import math
 import os
 import resource
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ PATIENCE = 8.0
 OUTPUT_BYTES = 1 << 28
 """The largest file that a tool may write. The limit ends a tool that prints without end."""
 KEEPER_SECONDS = 10.0
+END_SECONDS = 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,6 +98,18 @@ def remove_with_parent() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)
+
+
+def end_with_parent() -> None:
+    """Ends this child process soon after its parent has ended, even if a kernel hangs in its main thread."""
+
+    def wait(parent: int) -> None:
+        select.select([parent], [], [])
+        time.sleep(END_SECONDS)  # the end of the input usually ends this process
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with suppress(OSError):  # an old Linux, or the parent has ended already
+        threading.Thread(target=wait, args=(os.pidfd_open(os.getppid()),), daemon=True).start()
 
 
 def remove_folder_of_cutile() -> None:

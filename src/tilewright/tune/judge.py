@@ -91,13 +91,13 @@ Judge: TypeAlias = MeasuringJudge | Interpreted
 
 @contextmanager
 def judges_of(
-    request: TuneRequest, executors: Sequence[Executor], limit: TimeLimit, progress: Progress,
+    request: TuneRequest, executors: Sequence[Executor | None], limit: TimeLimit, progress: Progress,
     note: Callable[[str], None],
 ) -> Iterator[Sequence[Judge]]:  # fmt: skip
     """Yields the judges for a request, which share its workloads.
 
-    executors: run the steps, one for each judge. Without any, a worker process starts for each free GPU of this
-        machine. The processes end with the ``with`` block.
+    executors: run the steps, one for each judge; None: a worker process for each free GPU of this machine. These
+        processes end with the ``with`` block.
     note: called with the GPUs that are left out, each with the reason.
     """
     task, seed = request.task, request.seed
@@ -110,14 +110,15 @@ def judges_of(
             checker = stack.enter_context(closing(InterpreterChecker(task, request.target.board, seed)))
             yield [Interpreted(checker, seed, limit, progress)]
             return
-        if not executors:
-            executors = [stack.enter_context(each) for each in _workers(note)]
+        opened: list[Executor] = []
+        for given in executors:
+            opened += [given] if given else map(stack.enter_context, _workers(note))
         shortest = SpeedLimit(task, request.target.board, request.policy)
-        for each in executors:
+        for each in opened:
             each.open(where_is(task))
             seed = each.seed() if seed is None else seed
         assert seed is not None
-        yield [MeasuringJudge(task, each, request.policy, seed, progress, shortest) for each in executors]
+        yield [MeasuringJudge(task, each, request.policy, seed, progress, shortest) for each in opened]
 
 
 def _workers(note: Callable[[str], None]) -> list[Executor]:

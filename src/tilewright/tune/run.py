@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tilewright.hardware.machine import Target
+from tilewright.compile.compile import BUDGET_SECONDS
+from tilewright.compile.screen import RACED
+from tilewright.hardware.machine import OtherMachine, Target
 from tilewright.race.rules import Policy
 from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
 from tilewright.space.heuristics import seeds_of
@@ -17,8 +19,53 @@ from tilewright.task.task import Task
 from tilewright.tune.searching import Limits, Searching
 
 if TYPE_CHECKING:  # not loaded where nothing is stored
+    from tilewright.executors.base import Executor
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """The arguments of `tune.tune` that are the same for each kind of GPU."""
+
+    workloads: Sequence[str] | str | None = None
+    policy: Policy = field(default_factory=Policy)
+    top: int = RACED
+    strategy: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    seeds: str | None = None
+    jobs: int | None = None
+    budget: float = BUDGET_SECONDS
+    seed: int | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class GpuKind:
+    """A kind of GPU to tune for, and where it is.
+
+    place: the machine, if it is another one; of several, the first.
+    executors: run verification and race; None: worker processes on this machine.
+    """
+
+    target: Target
+    place: OtherMachine | None
+    executors: tuple[Executor | None, ...]
+
+    @property
+    def name(self) -> str:
+        return self.target.gpu.name if self.target.gpu else self.target.board.arch
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """What the user gave for ``--on``; () for the default."""
+        given = tuple(executor.on if executor else "local" for executor in self.executors)
+        return () if given == ("local",) else tuple(filter(None, given))
+
+    def others(self, most: int) -> Sequence[Executor]:
+        """Returns at most ``most`` further executors for the same kind of GPU."""
+        only = self.executors[0] if len(self.executors) == 1 else None
+        return only.others(most) if only and most > 0 else ()
 
 
 @dataclass(frozen=True)
@@ -37,8 +84,8 @@ class TuneRequest:
     languages: tuple[str, ...]
     """The names of the languages of the task's kernels."""
     limits: Limits = field(default_factory=Limits)
-    on: str = ""
-    """Where candidates run, as the user gave it; "" for this machine."""
+    on: tuple[str, ...] = ()
+    """Where candidates run, as the user gave it; () for this machine."""
 
     def key(self, machine: Machine) -> str:
         """Returns the key of the request. Requests with the same key have the same result, except for noise."""
@@ -86,8 +133,7 @@ class TuneRequest:
         words += ["--top", str(self.top), "--fresh"]
         if len(self.workloads) < len(self.task.workloads):
             words += [word for workload in self.workloads for word in ("--workload", workload.name)]
-        if self.on:
-            words += ["--on", self.on]
+        words += [word for each in self.on for word in ("--on", each)]
         policy, default = self.policy, Policy()
         for name, value, usual in (
             ("--l2", policy.l2, default.l2), ("--launch", policy.launch, default.launch),

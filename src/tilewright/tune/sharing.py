@@ -2,6 +2,9 @@
 
 Each judge takes the next workload when it has finished one. A workload stays with one judge, so all its times come from
 one GPU and are compared with the noise of that GPU. A judge that fails is left out, and another one takes its workload.
+
+A command that tunes for several kinds of GPU has one run for each. Their judges work at the same time, and no run's
+workload reaches a judge of another run.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from queue import Queue
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,19 +29,65 @@ UNSTEADY = 0.5
 """A GPU that disturbed more than this share of a race's rounds, by throttling for example, is left out."""
 
 
-def share(
-    workloads: Sequence[Workload], judges: Sequence[Judge], work: Work, begin: Callable[[], None],
-    note: Callable[[str], None],
-) -> Iterator[WorkloadResult]:  # fmt: skip
+@dataclass(frozen=True)
+class Share:
+    """The workloads of one run, and the judges that take them. ``begin`` and ``note``: of the run."""
+
+    workloads: Sequence[Workload]
+    judges: Sequence[Judge]
+    work: Work
+    begin: Callable[[], None]
+    note: Callable[[str], None]
+
+
+def share(run: Share) -> Iterator[WorkloadResult]:
     """Returns the results of the workloads as they come. All calls of ``begin`` and ``note`` are in this thread.
 
     One judge works in this thread. Several judges work in threads of their own.
 
     Raises what ``work`` raises, and the last judge's MachineError if all judges failed.
     """
-    if len(judges) == 1 or len(workloads) < 2:
-        return map(partial(work, judges[0], begin), workloads)
-    return _Sharing(workloads, judges, work).results(begin, note)
+    if len(run.judges) == 1 or len(run.workloads) < 2:
+        return map(partial(run.work, run.judges[0], run.begin), run.workloads)
+    return (_raised(result) for _, result in share_each([run]))
+
+
+def share_each(runs: Sequence[Share]) -> Iterator[tuple[int, WorkloadResult | MachineError]]:
+    """Yields the results of several runs as they come, each with the index of its run.
+
+    All judges work at the same time, in threads of their own. If all judges of a run failed, its last result is the
+    MachineError of the last judge.
+    """
+    events: Queue[tuple[int, Event]] = Queue()
+    sharings = [_Sharing(run, partial(_put, events, number)) for number, run in enumerate(runs)]
+    wanted = [len(run.workloads) for run in runs]
+    try:
+        for sharing in sharings:
+            sharing.start()
+        while any(wanted):
+            number, event = events.get()
+            if isinstance(event, _Begun):
+                runs[number].begin()
+            elif isinstance(event, str):
+                runs[number].note(event)
+            elif isinstance(event, MachineError | WorkloadResult):
+                wanted[number] = 0 if isinstance(event, MachineError) else wanted[number] - 1
+                yield number, event
+            else:
+                raise event
+    finally:
+        for sharing in sharings:
+            sharing.end()
+
+
+def _put(events: Queue[tuple[int, Event]], number: int, event: Event) -> None:
+    events.put((number, event))
+
+
+def _raised(result: WorkloadResult | MachineError) -> WorkloadResult:
+    if isinstance(result, MachineError):
+        raise result
+    return result
 
 
 def seconds_of(judges: Sequence[Judge]) -> dict[str, float]:
@@ -53,47 +103,34 @@ Event: TypeAlias = "_Begun | WorkloadResult | str | BaseException"
 
 
 class _Sharing:
-    def __init__(self, workloads: Sequence[Workload], judges: Sequence[Judge], work: Work) -> None:
-        self.left, self.work, self.judges = deque(workloads), work, judges
-        self.unfinished = len(workloads)
-        self.alive = len(judges)
+    def __init__(self, run: Share, put: Callable[[Event], None]) -> None:
+        self.left, self.work, self.judges, self.put = deque(run.workloads), run.work, run.judges, put
+        self.unfinished = len(run.workloads)
+        self.alive = len(run.judges)
         self._changed = threading.Condition()
-        self._events: Queue[Event] = Queue()
         self._over = False
 
-    def results(self, begin: Callable[[], None], note: Callable[[str], None]) -> Iterator[WorkloadResult]:
+    def start(self) -> None:
         for number, judge in enumerate(self.judges):
             threading.Thread(target=self._judge, args=(number, judge), name=f"gpu {number}", daemon=True).start()
-        wanted = self.unfinished
-        try:
-            while wanted:
-                event = self._events.get()
-                if isinstance(event, _Begun):
-                    begin()
-                elif isinstance(event, str):
-                    note(event)
-                elif isinstance(event, BaseException):
-                    raise event
-                else:
-                    wanted -= 1
-                    yield event
-        finally:
-            with self._changed:
-                self._over = True
-                self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
 
     def _judge(self, number: int, judge: Judge) -> None:
         """Tunes workloads with one judge until none is left or the judge fails."""
         while (workload := self._next()) is not None:
             try:
-                result = self.work(judge, lambda: self._events.put(_Begun()), workload)
+                result = self.work(judge, lambda: self.put(_Begun()), workload)
             except MachineError as error:
                 if self._leave(number, workload, str(error)):
                     return
-                self._events.put(error)
+                self.put(error)
                 return
             except BaseException as error:  # raised again in the caller's thread
-                self._events.put(error)
+                self.put(error)
                 return
             if (reason := unsteady(result)) is not None and self._leave(number, workload, reason):
                 return
@@ -113,11 +150,11 @@ class _Sharing:
             self.alive -= 1
             self.left.appendleft(workload)
             self._changed.notify_all()
-        self._events.put(f"GPU {number} is left out, and another one takes workload {workload.name}: {reason}")
+        self.put(f"GPU {number} is left out, and another one takes workload {workload.name}: {reason}")
         return True
 
     def _finished(self, result: WorkloadResult) -> None:
-        self._events.put(result)
+        self.put(result)
         with self._changed:
             self.unfinished -= 1
             self._changed.notify_all()

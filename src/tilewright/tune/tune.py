@@ -2,10 +2,10 @@
 
     task → space → search → compile → screen → verify → race → decide → ledger
 
-`tune` calls the stages in this order. `searching.py` asks the strategy what to compile. `schedule.py` compiles some
-workloads while others are verified and raced. `field.py` collects the results for the candidates of a workload. Without
-a GPU of the requested architecture, the interpreter verifies and nothing is raced. The result is then predicted, not
-measured.
+`tune_kinds` calls the stages in this order, once for each kind of GPU. `searching.py` asks the strategy what to
+compile. `schedule.py` compiles some workloads while others are verified and raced. `field.py` collects the results for
+the candidates of a workload. Without a GPU of the requested architecture, the interpreter verifies and nothing is
+raced. The result is then predicted, not measured.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, languages_of, refuse_broken_tools
 from tilewright.compile.screen import RACED
+from tilewright.errors import MachineError, NoGpu, RequestError
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_at, target_of
-from tilewright.progress import Progress, silent
+from tilewright.progress import Progress, named, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
-from tilewright.tune.run import TuneRequest, TuningRun
+from tilewright.tune.run import GpuKind, TuneOptions, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
 from tilewright.tune.searching import Limits, TimeLimit
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from tilewright.executors.base import Executor
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.tune.judge import Judge
+    from tilewright.tune.sharing import Share
 
 
 def tune(
@@ -78,33 +81,143 @@ def tune(
         the same model on this machine. Several executors share the workloads; each workload stays on one of them.
     Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
+    options = TuneOptions(
+        workloads, policy or Policy(), top, strategy, Limits(seconds, candidates), seeds, jobs, budget, seed, fresh
+    )
     task = task_of(task)
-    executors = executor if isinstance(executor, Sequence) else () if executor is None else (executor,)
-    place = executors[0].place(where_is(task)) if executors else None
-    target, policy = target_at(arch, place) if place else target_of(arch, detect()), policy or Policy()
-    limits, limit = Limits(seconds, candidates), TimeLimit(seconds)
-    task = task.on(target.board.arch)
-    selected = task.selected(workloads)
-    languages = languages_of(task, selected, target.board)
-    on = executors[0].on if executors else ""
-    request = TuneRequest(task, target, policy, selected, top, strategy or "", seed, seeds, languages, limits, on)
-    machine, started = machine_of(target, place), time.perf_counter()
+    given = executor if isinstance(executor, Sequence) else (executor,)
+    kinds = gpu_kinds(task, (arch,), given or (None,))
+    if len(kinds) > 1:
+        models = ", ".join(kind.name for kind in kinds)
+        raise RequestError(f"the executors have GPUs of different models ({models}); fix: tilewright.tune_each")
+    (result,) = tune_kinds(task, kinds, options, store, progress)
+    if isinstance(result, MachineError):
+        raise result
+    return result
+
+
+def tune_each(
+    task: Task | str,
+    *,
+    archs: Sequence[str] = (),
+    executors: Sequence[Executor | None] = (),
+    store: TuneLedger | Literal[False] | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> tuple[TuningResult | MachineError, ...]:
+    """Finds the best configurations for several kinds of GPU at once. Returns the result for each kind.
+
+    archs: the architectures; those that are not this machine's get predicted times.
+    executors: where to measure; None: on this machine. Executors whose GPUs are of one model share its workloads.
+    options: the other arguments of `tune`.
+    The result for a kind of GPU is an error if all its GPUs failed, after others had begun.
+    """
+    task, limits = task_of(task), Limits(options.pop("seconds", None), options.pop("candidates", None))
+    kinds = gpu_kinds(task, tuple(archs) or (None,), tuple(executors) or (None,))
+    return tune_kinds(task, kinds, TuneOptions(limits=limits, **options), store, progress)
+
+
+def gpu_kinds(task: Task, archs: Sequence[str | None], executors: Sequence[Executor | None]) -> tuple[GpuKind, ...]:
+    """Returns the kinds of GPU that a task is tuned for. ``archs`` and ``executors``: as for `tune_each`.
+
+    Raises RequestError if they do not fit together, and NoGpu if nothing can be measured on one of several executors.
+    """
+    if tuple(executors) == (None,):
+        return tuple(GpuKind(target_of(arch, detect()), None, (None,)) for arch in archs)
+    if len(archs) > 1:
+        raise RequestError(
+            "--on tunes for the GPUs that are there, and not for several architectures; fix: leave out --arch"
+        )
+    (arch,) = archs
+    found: dict[str, GpuKind] = {}
+    for each in executors:
+        place = each.place(where_is(task)) if each else None
+        target = target_at(arch, place) if place else target_of(arch, detect())
+        if not target.measured and len(executors) > 1:
+            raise NoGpu("this machine has no GPU to measure on; fix: --on only where GPUs are")
+        kind = GpuKind(target, place, (each,))
+        before = found.setdefault(kind.name, kind)
+        if before is not kind:
+            found[kind.name] = replace(before, executors=(*before.executors, each))
+    return tuple(found.values())
+
+
+def tune_kinds(
+    task: Task,
+    kinds: Sequence[GpuKind],
+    options: TuneOptions,
+    store: TuneLedger | Literal[False] | None,
+    progress: Progress,
+) -> tuple[TuningResult | MachineError, ...]:
+    """Does the work of `tune` and `tune_each`. All executors are closed at the end."""
     with ExitStack() as stack:
-        for each in executors:
-            stack.enter_context(each)
-        run = TuningRun(stack.enter_context(_ledger(store)), request, machine, fresh)
-        jobs = jobs or _jobs(target.measured)
+        for executor in (each for kind in kinds for each in kind.executors if each):
+            stack.enter_context(executor)
+        runs = [_Run(task, kind, options, len(kinds), progress) for kind in kinds]
+        ledger = stack.enter_context(_ledger(store))
+        shares = [run.started(stack, ledger) for run in runs]
+
+        from tilewright.tune.sharing import share, share_each
+
+        if len(shares) == 1:
+            for result in share(shares[0]):
+                runs[0].save(result)
+        else:
+            for number, each in share_each(shares):
+                runs[number].save(each)
+    return tuple(run.finished() for run in runs)
+
+
+class _Run:
+    """The run for one kind of GPU, of ``several``."""
+
+    def __init__(self, task: Task, kind: GpuKind, options: TuneOptions, several: int, progress: Progress) -> None:
+        self.kind, self.options, self.several = kind, options, several
+        self.progress = progress if several == 1 else named(progress, kind.name)
+        self.limit, self._begun = TimeLimit(options.limits.seconds), time.perf_counter()
+        task = task.on(kind.target.board.arch)
+        selected = task.selected(options.workloads)
+        languages = languages_of(task, selected, kind.target.board)
+        self.request = TuneRequest(
+            task, kind.target, options.policy, selected, options.top, options.strategy or "", options.seed,
+            options.seeds, languages, options.limits, kind.on,
+        )  # fmt: skip
+        self.failed: MachineError | None = None
+
+    def started(self, stack: ExitStack, ledger: TuneLedger | None) -> Share:
+        """Starts compilers and judges, which end with ``stack``. Returns what there is to do."""
+        request, options, board = self.request, self.options, self.kind.target.board
+        self.record = run = TuningRun(ledger, request, machine_of(self.kind.target, self.kind.place), options.fresh)
+        jobs = max(1, (options.jobs or _jobs(request.target.measured)) // self.several)
         searches = request.searches(run.open, jobs)
-        schedule = stack.enter_context(Schedule(task, target.board, searches, jobs, budget, limit, progress))
+        self.schedule = stack.enter_context(
+            Schedule(request.task, board, searches, jobs, options.budget, self.limit, self.progress)
+        )
 
         from tilewright.tune.judge import judges_of  # late import, as the next: the first compilers run meanwhile
-        from tilewright.tune.sharing import seconds_of, share
+        from tilewright.tune.sharing import Share
 
-        judges = stack.enter_context(judges_of(request, executors, limit, progress, run.note))
-        _before_all(request, run.open, schedule)
-        for result in share(run.open, judges, partial(_tuned, request, schedule), run.begin, run.note):
-            run.save(result)
-    return run.finish({"compile": schedule.seconds} | seconds_of(judges) | {"total": time.perf_counter() - started})
+        executors = [*self.kind.executors, *map(stack.enter_context, self.kind.others(len(run.open) - 1))]
+        self.judges = stack.enter_context(judges_of(request, executors, self.limit, self.progress, self._note))
+        _before_all(request, run.open, self.schedule)
+        return Share(run.open, self.judges, partial(_tuned, request, self.schedule), run.begin, self._note)
+
+    def _note(self, remark: str) -> None:
+        self.record.note(remark if self.several == 1 else f"{self.kind.name}: {remark}")
+
+    def save(self, result: WorkloadResult | MachineError) -> None:
+        if isinstance(result, MachineError):
+            self.failed = result
+        else:
+            self.record.save(result)
+
+    def finished(self) -> TuningResult | MachineError:
+        from tilewright.tune.sharing import seconds_of
+
+        if self.failed is not None:
+            return self.failed
+        total = time.perf_counter() - self._begun
+        return self.record.finish({"compile": self.schedule.seconds} | seconds_of(self.judges) | {"total": total})
 
 
 def _tuned(

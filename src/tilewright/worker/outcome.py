@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, get_args
+
+from tilewright.errors import MachineError, TaskError, TilewrightError, in_one_line
 
 Answer = TypeVar("Answer")
 
@@ -33,3 +36,23 @@ class Outcome(Generic[Answer]):
     reason: str = ""
     at: int | None = None
     """The index of the candidate that was running, if the worker announced it."""
+
+    @classmethod
+    def guarded(cls, run: Callable[[], Outcome[Answer]]) -> Outcome[Answer]:
+        """Returns the outcome of a step that runs on another machine than its caller: an error is an outcome, too."""
+        try:
+            return run()
+        except MachineError as error:
+            return cls("ERROR", reason=str(error))
+        except TilewrightError as error:
+            return cls("BUILD_FAILED", reason=str(error))
+        except Exception as error:  # told to the user as our mistake
+            return cls("ERROR", reason=f"a mistake in Tilewright: {in_one_line(error)}")
+
+    def raised(self, where: str) -> Outcome[Answer]:
+        """Raises the errors that `guarded` made outcomes. ``where``: the name of the other machine."""
+        if self.status == "BUILD_FAILED":
+            raise TaskError(self.reason)
+        if self.status == "ERROR":
+            raise MachineError(f"{where}: {self.reason}")
+        return self

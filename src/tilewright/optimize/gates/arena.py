@@ -10,7 +10,9 @@ adds samples, until `decide` reaches a decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,16 +92,19 @@ class Arena:
 
     where: the task, as ``FILE`` or ``FILE:TASK``.
     policy: how to measure (L2, graph or eager).
-    session: a worker process that is already starting and has no task yet; None starts a new one.
+    session: a worker process that is already starting; None starts a new one.
+    is_open: whether the session has opened the task with the baseline's files already.
     """
 
     def __init__(
         self, task: Task, where: str, baseline: Entrant, policy: Policy, seed: int,
         progress: Progress = silent, session: Executor | None = None, too_fast: TooFast = lambda *_: None,
+        is_open: bool = False,
     ) -> None:  # fmt: skip
         self.seed, self.policy, self.progress = seed, policy, progress
         self.session = session or executor_of("local")()
-        self.session.open(where, baseline.files)
+        if not is_open:
+            self.session.open(where, baseline.files)
         first = baseline.contestants if task.trusted is None else None
         self.client = RaceClient(self.session, policy, seed, progress, first, too_fast)
 
@@ -108,6 +113,23 @@ class Arena:
 
     def __exit__(self, *error: object) -> None:
         self.session.__exit__(*error)
+
+    @contextmanager
+    def preparing(self, workloads: Sequence[str]) -> Iterator[None]:
+        """Draws the inputs and computes the references in the worker, while the ``with`` block runs.
+
+        Only for the block: a worker answers one request after the other. The next request reports an error, again.
+        """
+
+        def prepare() -> None:
+            with suppress(Exception):
+                for workload in workloads:
+                    self.client.prepare(workload)
+
+        thread = threading.Thread(target=prepare, daemon=True)
+        thread.start()
+        yield
+        thread.join()
 
     def verify(self, version: Entrant, workload: str, seed: int | None = None) -> Checked | Eliminated:
         """Runs a version once and compares it with the references. Returns `Eliminated` if the version did not run."""

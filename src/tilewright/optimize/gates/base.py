@@ -36,31 +36,28 @@ Attempts = tuple[Attempt, ...]
 
 
 @dataclass(frozen=True)
-class VerifiedVariants:
-    """All variants of an iteration, sorted by predicted time, and the correct variants among them."""
-
-    variants: tuple[Variant, ...]
-    correct: tuple[Variant, ...]
-    attempts: Attempts = ()
-
-
-@dataclass(frozen=True)
 class RankedVariant:
-    """A variant. ``ratio``: its time / the incumbent's time, geometric mean over the workloads."""
+    """A variant. ``ratio``: its time / the incumbent's time, geometric mean over the workloads.
+
+    loses: whether it is clearly slower than the incumbent on some workload. Then it is ranked last.
+    """
 
     variant: Variant
     ratio: float
+    loses: bool = False
     times: Mapping[str, tuple[MeasuredTime, MeasuredTime]] = field(default_factory=dict)
     """The times of the variant and of the incumbent on each workload; empty if the times are predicted."""
 
 
 @dataclass(frozen=True)
 class RacedVariants:
-    """The correct variants, the fastest first."""
+    """All variants of an iteration, sorted by predicted time, and the ranking of those that were timed, the fastest
+    first. ``correct``: whether one was found correct."""
 
-    verified: VerifiedVariants
+    variants: tuple[Variant, ...]
     ranked: tuple[RankedVariant, ...]
     attempts: Attempts
+    correct: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,8 +93,23 @@ class Judged:
     environment: Mapping[str, Json] = field(default_factory=dict)
 
 
+class Ranking(Protocol):
+    """Verifies and races the variants of one iteration, some of them while others are still built."""
+
+    @property
+    def times(self) -> Mapping[str, float]:
+        """The time of each variant that was raced so far / the incumbent's time, by the name of its version. Empty if
+        times are predicted."""
+
+    def heat(self, variants: Sequence[Variant]) -> bool:
+        """Verifies and races the most promising of ``variants``. Returns False if nothing was left to do."""
+
+    def race(self, variants: Sequence[Variant]) -> RacedVariants:
+        """Ranks the correct variants by time. ``variants``: sorted by predicted time."""
+
+
 class Gate(Protocol):
-    """Judges variants in four stages. ``measured``: whether times are measured on a GPU; else they are predicted."""
+    """Judges variants in three stages. ``measured``: whether times are measured on a GPU; else they are predicted."""
 
     measured: bool
 
@@ -108,11 +120,8 @@ class Gate(Protocol):
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Returns the metrics of the untouched code for each workload, or the reason why it is not correct."""
 
-    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        """Checks the outputs of the variants on the workloads' shapes. ``variants``: sorted by predicted time."""
-
-    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
-        """Ranks the correct variants by time."""
+    def ranking(self, incumbent: Variant) -> Ranking:
+        """Begins to rank the variants of an iteration: checks them on the workloads' shapes, and times them."""
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
         """Checks the fastest variant on other shapes, and measures it again. Returns `Judged` if no variant is left."""

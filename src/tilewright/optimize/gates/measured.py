@@ -1,8 +1,8 @@
 """The gate with a GPU.
 
-    verify every variant → race the correct ones with the incumbent → confirm the fastest → decide
+    verify and race in heats of three (`heats`) → confirm the fastest → decide
 
-The race only ranks. The best of many noisy times looks faster than it is, so the fastest variant is measured again.
+The heats only rank. The best of many noisy times looks faster than it is, so the fastest variant is measured again.
 The decision uses only this confirmation. The interpreter checks the variant on other shapes. The GPU times the variant
 in pairs with incumbent and baseline, on fresh inputs.
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tilewright.ledger.records import Attempt, AttemptStatus, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.gates import arena as racing
 from tilewright.optimize.gates import base
-from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
+from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant
+from tilewright.optimize.gates.heats import Heats
 from tilewright.race.stats import Interval, geometric_mean, measured_of, median_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
 from tilewright.worker.client import Eliminated, RaceResult
@@ -48,7 +50,8 @@ class MeasuredGate:
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Verifies the untouched code with the interpreter and on the GPU, and times it against a copy of itself."""
         self._baseline = variant
-        checked = self.checker.verdict(variant)
+        with self.arena.preparing([workload.name for workload in self.workloads]):
+            checked = self.checker.verdict(variant)
         if checked.verdict == "incorrect":
             return checked.reason
         self._gpu_only = checked.verdict == "unverified"
@@ -76,11 +79,8 @@ class MeasuredGate:
             metrics.append(base.metrics_of(variant, workload, self.bounds[workload.name], measured, ratio))
         return tuple(metrics)
 
-    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        """Runs every variant on the GPU, once for each workload, and compares its outputs with the references."""
-        failures = {variant.version.name: self._failure(variant) for variant in variants}
-        correct = (variant for variant in variants if failures[variant.version.name] is None)
-        return VerifiedVariants(tuple(variants), tuple(correct), tuple(filter(None, failures.values())))
+    def ranking(self, incumbent: Variant) -> Heats:
+        return Heats(self._failure, partial(self._race, incumbent))
 
     def _failure(self, variant: Variant) -> Attempt | None:
         for workload in self.workloads:
@@ -89,15 +89,12 @@ class MeasuredGate:
                 return variant.attempt("wrong" if _checked(checked) else "crashed", f"{workload}: {checked.reason}")
         return None
 
-    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
-        """Races the correct variants with the incumbent on every workload."""
-        if not verified.correct:
-            return RacedVariants(verified, (), verified.attempts)
-        versions = [incumbent.entrant, *(variant.entrant for variant in verified.correct)]
+    def _race(self, incumbent: Variant, variants: Sequence[Variant]) -> tuple[list[RankedVariant], list[Attempt]]:
+        """Races correct variants with the incumbent on every workload."""
+        versions = [incumbent.entrant, *(variant.entrant for variant in variants)]
         races = {workload.name: self.arena.race(workload.name, versions) for workload in self.workloads}
-        ranked = _ranked(verified.correct, races)
-        attempts = (_raced(variant, races, ranked) for variant in verified.correct)
-        return RacedVariants(verified, tuple(ranked), (*verified.attempts, *attempts))
+        ranked = _ranked(variants, races)
+        return ranked, [_raced(variant, races, ranked) for variant in variants]
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
         """Measures the fastest variant that the interpreter accepts, in pairs with incumbent and baseline, on fresh
@@ -119,8 +116,8 @@ class MeasuredGate:
                 return ConfirmedVariant(best, incumbent, checked, attempts, confirmed)
             status: AttemptStatus = "wrong" if confirmed.checked else "crashed"
             return _failed(best, base.with_outcome(attempts, best, status, confirmed.reason), confirmed.reason)
-        reason = "no variant was left to confirm" if raced.verified.correct else "no value gave a correct result"
-        return _failed(raced.verified.variants[0], attempts, reason)
+        reason = "no variant was left to confirm" if raced.correct else "no value gave a correct result"
+        return _failed(raced.variants[0], attempts, reason)
 
     def decide(self, confirmed: ConfirmedVariant) -> Judged:
         """Keeps the variant if the confirmation proves a gain and the interpreter's check passed."""
@@ -159,6 +156,7 @@ class MeasuredGate:
 
     def _no_gain(self, ranked: RankedVariant, attempts: Sequence[Attempt]) -> Judged:
         best, outcomes = ranked.variant, []
+        raced = sum(attempt.status == "raced" for attempt in attempts)
         for workload, (time, incumbent) in ranked.times.items():
             outcomes.append(
                 WorkloadOutcome(
@@ -169,7 +167,7 @@ class MeasuredGate:
             )  # fmt: skip
         return Judged(
             best=best, correctness="PASS", keep=False,
-            reason=f"no gain in the race: the best of {len(attempts)} is {ranked.ratio:.3f} × the incumbent's time",
+            reason=f"no gain in the race: the best of {raced} is {ranked.ratio:.3f} × the incumbent's time",
             outcomes=tuple(outcomes), attempts=tuple(attempts),
         )  # fmt: skip
 
@@ -183,16 +181,15 @@ def _failed(best: Variant, attempts: Sequence[Attempt], reason: str) -> Judged:
 
 
 def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> list[RankedVariant]:
-    """Ranks the variants that finished every race, the fastest first. Variants slower than `LOSS` come last."""
+    """Returns the variants that finished every race, with their times."""
     ranked = []
     for variant in variants:
         times = {workload: pair for workload, race in races.items() if (pair := _raced_times(variant, race))}
         ratios = [time.us / incumbent.us for time, incumbent in times.values()]
         mean = geometric_mean(ratios)
         if mean is not None and len(times) == len(races):
-            ranked.append((max(ratios) > LOSS, RankedVariant(variant, mean, times)))
-    ranked.sort(key=lambda entry: (entry[0], entry[1].ratio))
-    return [entry for _, entry in ranked]
+            ranked.append(RankedVariant(variant, mean, max(ratios) > LOSS, times))
+    return ranked
 
 
 def _raced_times(variant: Variant, race: RaceResult) -> tuple[MeasuredTime, MeasuredTime] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
@@ -10,9 +11,29 @@ from tilewright.ledger.records import Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import PredictedDecision, decide_predicted, ratio_text
 from tilewright.optimize.gates import base
-from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
+from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Workload
+
+
+@dataclass(frozen=True)
+class PredictedRanking:
+    """Implements `base.Ranking` with predicted times. The interpreter is slow, so `PredictedGate.confirm` checks only
+    variants that may be kept."""
+
+    incumbent: Variant
+
+    @property
+    def times(self) -> Mapping[str, float]:
+        return {}
+
+    def heat(self, variants: Sequence[Variant]) -> bool:
+        return False
+
+    def race(self, variants: Sequence[Variant]) -> RacedVariants:
+        ranked = tuple(RankedVariant(one, one.predicted_us / self.incumbent.predicted_us) for one in variants)
+        attempts = (one.variant.attempt("predicted", ratio_text(one.ratio)) for one in ranked)
+        return RacedVariants(tuple(variants), ranked, tuple(attempts))
 
 
 class PredictedGate:
@@ -36,15 +57,8 @@ class PredictedGate:
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
         return tuple(base.metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
 
-    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        """Returns all variants. The interpreter is slow, so `confirm` checks only variants that may be kept."""
-        return VerifiedVariants(tuple(variants), tuple(variants))
-
-    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
-        """Ranks the variants by their predicted time."""
-        ranked = tuple(RankedVariant(one, one.predicted_us / incumbent.predicted_us) for one in verified.correct)
-        attempts = (one.variant.attempt("predicted", ratio_text(one.ratio)) for one in ranked)
-        return RacedVariants(verified, ranked, tuple(attempts))
+    def ranking(self, incumbent: Variant) -> PredictedRanking:
+        return PredictedRanking(incumbent)
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant:
         """Checks the variants with the interpreter in the order of predicted time, until one is correct.

@@ -22,11 +22,11 @@ from typing import Literal
 
 from tilewright.errors import MachineError
 from tilewright.ledger.codec import from_json, to_json
-from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.patches import git_mode
 from tilewright.optimize.versions.repositories import place_of_tree, run_refs
 from tilewright.optimize.versions.user_tree import FileContent, FileState
 from tilewright.tools.child import workplace
+from tilewright.tools.git import Git
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ from tilewright.optimize.versions.entries import (
     folded,
     unfinished_runs,
 )
-from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.locks import locked, release
 from tilewright.optimize.versions.patches import applied, patched_names
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of_tree
@@ -49,6 +48,7 @@ from tilewright.optimize.versions.user_tree import (
     UserTree,
     in_a_line,
 )
+from tilewright.tools.git import Git
 
 LOCK = "tilewright-journal.lock"
 

@@ -22,9 +22,9 @@ from typing import Literal, TypeAlias
 from tilewright.errors import MachineError
 from tilewright.ledger.runs import LedgerFile
 from tilewright.optimize.versions.entries import unfinished_runs
-from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.locks import is_free
 from tilewright.optimize.versions.repositories import run_refs, word
+from tilewright.tools.git import Git, GitError
 
 Kind: TypeAlias = Literal["killed", "refs", "branches", "written", "runs", "jobs", "repositories", "temporary"]
 KINDS: dict[Kind, str] = {
@@ -38,7 +38,7 @@ KINDS: dict[Kind, str] = {
     "temporary": "folders of Tilewright in the temporary folder that nothing has changed for a day",
 }
 FOLDERS: dict[Kind, tuple[str, ...]] = {
-    "written": ("written", "captured"), "runs": ("runs", "profiles", "proposals"), "jobs": ("jobs",),
+    "written": ("written", "captured"), "runs": ("runs", "profiles", "proposals", "brought"), "jobs": ("jobs",),
     "repositories": ("repositories",),
 }  # fmt: skip
 DAY = 86_400.0

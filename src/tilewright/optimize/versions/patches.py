@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileContent, FileState, in_a_line
 from tilewright.tools.child import workplace
+from tilewright.tools.git import Git, GitError
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OUTSIDE = ("--- ", "+++ ", "-- ", "--")

@@ -8,7 +8,6 @@ patch of the private branch in that folder.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.ledger.file import make_private
-from tilewright.optimize.versions.git import Git, GitError
+from tilewright.tools.git import TREE, Git, GitError, private_name
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 """Git's messages for a folder that is not in a checkout. All other messages are reported as errors."""
@@ -67,7 +66,7 @@ def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
         git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})
         if root == top or git.line_or_none("check-ignore", "--quiet", "--", str(root.relative_to(top))) is None:
             return RepositoryPlace(Git(top), {}, top, private=False)
-    return RepositoryPlace(_private(home, "tree", [str(root)]), {}, root, private=True)
+    return RepositoryPlace(_private(home, TREE, [str(root)]), {}, root, private=True)
 
 
 def run_refs(run: str) -> str:
@@ -108,9 +107,8 @@ def _import_root(path: Path) -> Path:
 
 def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
     """Returns the private repository for ``identity``. Makes it if it does not exist."""
-    digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
     make_private(home)
-    folder = home / "repositories" / f"{name}-{digest}"
+    folder = home / "repositories" / private_name(name, identity)
     _make(folder)
     return _bare(folder)
 

@@ -24,12 +24,12 @@ from typing import IO
 from tilewright.candidate.client import Forbidden
 from tilewright.errors import MachineError
 from tilewright.ledger.file import storage
-from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.locks import release, run_lock
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of, run_refs, word
 from tilewright.optimize.versions.version import read_source
 from tilewright.task.loading import editable_files
 from tilewright.task.task import Task
+from tilewright.tools.git import Git, GitError
 
 ON_DISK = "Iteration 0: the files as they are on disk"
 NOTHING_YET = "Nothing was committed yet"

@@ -68,11 +68,12 @@ def at(source: Source, site: Site, kinds: Sequence[str] = KINDS) -> list[ArrayAc
 
 def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value: str | None) -> str:
     """Returns the text with the keyword argument ``name`` of the ``chosen`` calls set to ``value``; None removes it."""
-    places = sorted((*source.place(access.call), access.kind) for access in chosen)
-    for *place, kind in reversed(places):  # from the end, so that earlier places stay valid
-        call = next(call for call in source.calls(kind) if [*source.place(call)] == place)
-        source = source.changed({call: with_argument(call, name, value)})
-    return source.text
+
+    def with_value(call: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(call, cst.Call)
+        return with_argument(call, name, value)
+
+    return source.replaced({access.call: with_value for access in chosen})
 
 
 def is_variable(node: Expression | None) -> bool:

@@ -366,8 +366,8 @@ def _plain_assignments(source: Source, function: Function, name: str) -> list[Li
     return plain if len(plain) == names_assigned(function)[name] else []
 
 
-def without_lines(body: cst.BaseSuite, lines: list[Line]) -> cst.BaseSuite:
-    """Returns a function's body without ``lines``. A block that would be empty keeps its lines."""
+def without_lines(body: cst.BaseSuite, lines: Sequence[cst.BaseStatement]) -> cst.BaseSuite:
+    """Returns a function's body without the statements ``lines``. A block that would be empty keeps them."""
     removed = body.visit(_Without(lines))
     assert isinstance(removed, cst.BaseSuite)
     return removed
@@ -376,7 +376,7 @@ def without_lines(body: cst.BaseSuite, lines: list[Line]) -> cst.BaseSuite:
 class _Without(cst.CSTTransformer):
     """Removes statements. Their comments move to the next statement."""
 
-    def __init__(self, lines: list[Line]) -> None:
+    def __init__(self, lines: Sequence[cst.BaseStatement]) -> None:
         super().__init__()
         self.lines = lines
 
@@ -384,9 +384,9 @@ class _Without(cst.CSTTransformer):
         kept: list[cst.BaseStatement] = []
         above: list[cst.EmptyLine] = []
         for before, statement in zip(old.body, new.body, strict=True):
-            if isinstance(before, Line) and before in self.lines:
-                above += before.leading_lines
-                if before.trailing_whitespace.comment is not None:
+            if before in self.lines:
+                above += getattr(before, "leading_lines", ())
+                if isinstance(before, Line) and before.trailing_whitespace.comment is not None:
                     above.append(cst.EmptyLine(comment=before.trailing_whitespace.comment))
             else:
                 kept.append(statement.with_changes(leading_lines=[*above, *getattr(statement, "leading_lines", ())]))

@@ -1,76 +1,127 @@
-"""Removes assignments that compute the same value as an earlier one: loads, conversions and index arithmetic.
+"""Removes statements that compute the same value as an earlier one: loads, conversions and index arithmetic.
 
 Two expressions are the same if their texts are equal and each name in them has the same value in both places. Loads are
-the same only if the kernel never writes their array.
+the same only if the kernel never writes their array. An ``if`` whose branches only assign is one value for each name.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, without_lines
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, without_lines
+from tilewright.playbook.analyses.renaming import renamed
 from tilewright.source.syntax import Line, Source
+
+Numbers = Mapping[str, int]
 
 
 def without_repeated(source: Source, kernel: str) -> tuple[Source, int]:
-    """Returns the source without repeated assignments in the body of ``kernel``, and the number of loads removed.
+    """Returns the source without repeated statements in the blocks of ``kernel``, and the number of loads removed.
 
-    Statements in branches and loops do not change.
+    Only statements of one block are compared: of the kernel's body, or of a loop's.
     """
-    function = source.functions[kernel]
-    effects, fresh = Effects(source, function), itertools.count()
-    values: dict[str, int] = {}
+    function, loads = source.functions[kernel], 0
+    blocks = [function.body, *(loop.body for loop in source.every(cst.For, function))]
+    for place in range(len(blocks)):
+        function = source.functions[kernel]
+        block = [function.body, *(loop.body for loop in source.every(cst.For, function))][place]
+        assert isinstance(block, cst.IndentedBlock)
+        found = _Block(source, Effects(source, function))
+        for statement in block.body:
+            found.follow(statement)
+        source, loads = _changed(source, kernel, found), loads + found.loads
+    return source, loads
+
+
+@dataclass
+class _Block:
+    """Follows the statements of a block, one after the other."""
+
+    source: Source
+    effects: Effects
+    values: dict[str, int] = field(default_factory=dict)
     """Name → a number that stands for its present value. Names without one are parameters and names outside."""
-    known: dict[str, tuple[str, int]] = {}
-    """Expression in terms of values → the name that first got its value, and the value."""
-    gone: list[Line] = []
-    changes: dict[cst.CSTNode, cst.BaseExpression] = {}
-    loads = 0
-    assert isinstance(function.body, cst.IndentedBlock)
-    for statement in function.body.body:
+    known: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """Statement in terms of values → the names that first got its values, and the numbers of the values."""
+    gone: list[cst.BaseStatement] = field(default_factory=list)
+    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = field(default_factory=dict)
+    loads: int = 0
+    _fresh: Iterator[int] = field(default_factory=itertools.count)
+
+    def follow(self, statement: cst.BaseStatement) -> None:
         match statement:
             case Line(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))], value=value)]) if (
-                effects.is_pure(value)
+                self.effects.is_pure(value)
             ):
-                key = _in_values(source, value, values)
-                name, number = known.get(key, ("", -1))
-                if not name or values.get(name) != number:
-                    values[target] = next(fresh)
-                    known[key] = target, values[target]
-                    continue
-                load = any(effects.is_load(call) for call in source.every(cst.Call, value))
-                if name == target:
-                    gone.append(statement)
-                elif load:
-                    changes[value] = cst.Name(name)
-                values[target] = number
-                loads += load
+                self._value(statement, (target,), self._text(value), value)
+            case cst.If() if (targets := self._assigned_alone(statement)) and self.effects.is_pure(statement):
+                self._value(statement, targets, self._text(statement, targets), None)
             case _:
-                values |= {name: next(fresh) for name in names_assigned(statement)}
-    if not gone and not changes:
-        return source, 0
-    place = [source.place(line) for line in gone]  # replaced expressions keep the places of statements
-    source = source.changed({**changes})
+                self.values |= {name: next(self._fresh) for name in names_assigned(statement)}
+
+    def _value(
+        self, statement: cst.BaseStatement, targets: tuple[str, ...], key: str, value: cst.BaseExpression | None
+    ) -> None:
+        """Notes the values of the names that a statement assigns. ``value``: of a plain assignment."""
+        before = self.known.get(key)
+        if before is None or any(self.values.get(name) != number for name, number in before):
+            self.values |= {target: next(self._fresh) for target in targets}
+            self.known[key] = tuple((target, self.values[target]) for target in targets)
+            return
+        loads = any(self.effects.is_load(call) for call in self.source.every(cst.Call, statement))
+        pairs = [(target, name) for target, (name, _) in zip(targets, before, strict=True) if target != name]
+        if not pairs:
+            self.gone.append(statement)
+        elif loads and value is not None:
+            self.changes[value] = cst.Name(pairs[0][1])
+        elif loads:
+            lines = [cst.parse_statement(f"{target} = {name}") for target, name in pairs]
+            lines[0] = lines[0].with_changes(leading_lines=getattr(statement, "leading_lines", ()))
+            self.changes[statement] = cst.FlattenSentinel(lines)
+        self.values |= {target: number for target, (_, number) in zip(targets, before, strict=True)}
+        self.loads += loads
+
+    def _assigned_alone(self, branches: cst.If) -> tuple[str, ...]:
+        """Returns the names that all branches assign, if they do nothing else; none if a branch reads a name that it
+        assigns later, or if the branches assign different names."""
+        if "#" in self._text(branches):  # a comment in a branch would be lost
+            return ()
+        found: list[tuple[str, ...]] = []
+        part: cst.If | cst.Else | None = branches
+        while part is not None:
+            names: list[str] = []
+            for line in part.body.body:
+                match line:
+                    case Line(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value)]):
+                        if names_read(value) & set(names_assigned(branches)) - set(names):
+                            return ()
+                        names += [name] if name not in names else []
+                    case _:
+                        return ()
+            found.append(tuple(names))
+            part = part.orelse if isinstance(part, cst.If) else None
+        return found[0] if len(found) > 1 and all(names == found[0] for names in found) else ()
+
+    def _text(self, node: cst.CSTNode, targets: tuple[str, ...] = ()) -> str:
+        """Returns the text of a node with the numbers of values in place of names, and without comments."""
+        values = {name: f"value_{number}_" for name, number in self.values.items()}
+        own = {name: f"target_{place}_" for place, name in enumerate(targets)}
+        if isinstance(node, cst.If):
+            node = node.with_changes(leading_lines=())
+        return self.source.code(renamed(node, {**values, **own}))
+
+
+def _changed(source: Source, kernel: str, found: _Block) -> Source:
+    """Returns the source without the statements that are gone, and with the changed ones."""
+    if not found.gone and not found.changes:
+        return source
+    place = [source.place(statement) for statement in found.gone]  # replaced expressions keep the places of statements
+    source = source.changed(found.changes)
     function = source.functions[kernel]
-    lines = [line for line in source.every(Line, function) if source.place(line) in place]
-    return source.changed({function.body: without_lines(function.body, lines)}), loads
-
-
-def _in_values(source: Source, node: cst.BaseExpression, values: Mapping[str, int]) -> str:
-    """Returns the text of an expression with the numbers of values in place of names."""
-    written = node.visit(_InValues(values))
-    assert isinstance(written, cst.BaseExpression)
-    return source.code(written)
-
-
-class _InValues(cst.CSTTransformer):
-    def __init__(self, values: Mapping[str, int]) -> None:
-        super().__init__()
-        self.values = values
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        number = self.values.get(original_node.value)
-        return updated_node if number is None else updated_node.with_changes(value=f"value_{number}_")
+    kinds = (Line, cst.If)
+    lines = [line for kind in kinds for line in source.every(kind, function) if source.place(line) in place]
+    return source.changed({function.body: without_lines(function.body, lines)})

@@ -40,7 +40,7 @@ from tilewright.launching.driver import ProgramLaunch
 from tilewright.race import protocol
 from tilewright.race.protocol import Rounds, interleaved
 from tilewright.task.loading import load_task
-from tilewright.tools.child import remove_with_parent
+from tilewright.tools.child import end_with_parent, remove_with_parent
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Message, private_stdout, receive, send
 from tilewright.worker.process.backends import Runner
@@ -268,6 +268,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     remove_with_parent()
+    end_with_parent()
     out = private_stdout()
     if not isinstance(first := receive(sys.stdin), ask.OpenTask):
         return

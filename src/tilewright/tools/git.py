@@ -6,9 +6,10 @@ that name a repository (GIT_DIR, GIT_INDEX_FILE and others) are removed. The use
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -106,3 +107,13 @@ class Git:
             if self.line_or_none("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT") is None:
                 variables |= {f"GIT_{role}_{part}": value for part, value in DEFAULT_AUTHOR.items()}
         return replace(self, variables=variables)
+
+
+TREE = "tree"
+"""The kind of the private repository of a folder."""
+
+
+def private_name(kind: str, identity: Sequence[str]) -> str:
+    """Returns the name of the private repository for files of a user who has none. ``identity``: whose files."""
+    digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
+    return f"{kind}-{digest}"

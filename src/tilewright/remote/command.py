@@ -1,0 +1,74 @@
+"""The user's side of a command that runs on another machine as a whole."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from tilewright.errors import MachineError
+from tilewright.remote import messages as said
+from tilewright.remote import results
+from tilewright.remote.client import Remote
+
+
+def run_command(remote: Remote) -> int:
+    """Runs the command of a remote: prints what it prints, brings back what it leaves, and returns its exit code."""
+    try:
+        remote.start()
+        if remote.place is not None and remote.place.gpu is None:
+            remote.say(f"{remote.host} has no GPU: the command runs there on the CPU")
+        if remote.resumed:
+            remote.say(f"this command is running on {remote.host} already; taking it up again")
+        with tempfile.NamedTemporaryFile(prefix="tilewright-") as packed:
+            following = _Following(remote, packed)
+            code = following.to_the_end()
+            packed.flush()
+            if packed.tell():
+                results.bring(Path(packed.name), following.names, remote.say)
+        remote.brought()
+        if following.closed is not None:
+            raise following.closed
+        return code
+    except KeyboardInterrupt:
+        remote.say(f"the command on {remote.host} ends; the same command goes on from what it has finished there")
+        raise
+    finally:
+        remote.close()
+
+
+class _Following:
+    """Follows a command over there. ``packed``: gets the tar with what it leaves."""
+
+    def __init__(self, remote: Remote, packed: IO[bytes]) -> None:
+        assert remote.order is not None
+        self.remote, self.order, self.packed = remote, remote.order, packed
+        self.names = results.FolderNames("", "", remote.order)
+        self.closed: BrokenPipeError | None = None
+        """Set if the reader of the output, such as `head`, has closed it. What the command leaves still arrives."""
+
+    def to_the_end(self) -> int:
+        """Returns the exit code. Raises MachineError if the connection is lost for too long."""
+        while True:
+            message = self.remote.received.get()
+            if isinstance(message, MachineError):
+                raise message
+            if isinstance(message, said.WorksIn):
+                self.names = results.FolderNames(message.tree, message.home, self.order)
+            elif isinstance(message, said.TextPrinted):
+                self._print(message)
+            elif isinstance(message, said.LeftPart):
+                self.packed.write(base64.b64decode(message.data))
+            elif isinstance(message, said.CommandEnded):
+                return message.code
+
+    def _print(self, printed: said.TextPrinted) -> None:
+        stream = sys.stdout if printed.to == 1 else sys.stderr
+        try:
+            if self.closed is None:
+                stream.write(self.names.here(printed.text))
+                stream.flush()
+        except BrokenPipeError as error:
+            self.closed = error
