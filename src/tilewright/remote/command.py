@@ -12,6 +12,7 @@ from tilewright.errors import MachineError
 from tilewright.remote import messages as said
 from tilewright.remote import results
 from tilewright.remote.client import Remote
+from tilewright.remote.unpacking import MOST_UNPACKED
 
 
 def run_command(remote: Remote) -> int:
@@ -61,6 +62,8 @@ class _Following:
                 self._print(message)
             elif isinstance(message, said.LeftPart):
                 self.packed.write(base64.b64decode(message.data))
+                if self.packed.tell() > MOST_UNPACKED:
+                    raise MachineError(f"{self.remote.host} sends back more than {MOST_UNPACKED >> 20} MiB")
             elif isinstance(message, said.CommandEnded):
                 return message.code
 

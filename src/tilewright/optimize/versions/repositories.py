@@ -52,7 +52,9 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
             return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
-    return RepositoryPlace(_private(home, kernel, [str(root), *sorted(names.values())]), names, root, private=True)
+    return RepositoryPlace(
+        private_repository(home, private_name(kernel, [str(root), *sorted(names.values())])), names, root, private=True
+    )
 
 
 def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
@@ -66,7 +68,7 @@ def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
         git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})
         if root == top or git.line_or_none("check-ignore", "--quiet", "--", str(root.relative_to(top))) is None:
             return RepositoryPlace(Git(top), {}, top, private=False)
-    return RepositoryPlace(_private(home, TREE, [str(root)]), {}, root, private=True)
+    return RepositoryPlace(private_repository(home, private_name(TREE, [str(root)])), {}, root, private=True)
 
 
 def run_refs(run: str) -> str:
@@ -105,10 +107,10 @@ def _import_root(path: Path) -> Path:
     return folder
 
 
-def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
-    """Returns the private repository for ``identity``. Makes it if it does not exist."""
+def private_repository(home: Path, name: str) -> Git:
+    """Returns the private repository called ``name`` (`private_name`). Makes it if it does not exist."""
     make_private(home)
-    folder = home / "repositories" / private_name(name, identity)
+    folder = home / "repositories" / name
     _make(folder)
     return _bare(folder)
 
