@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shlex
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from tilewright.cli.main import main
 from tilewright.errors import MachineError
 from tilewright.executors import executor_on
 from tilewright.ledger.ledger import Ledger
-from tilewright.remote import client, results
+from tilewright.remote import results
 from tilewright.remote.messages import WorkOrder
 from tilewright.tools.git import TREE, private_name
 
