@@ -18,10 +18,14 @@ from tests.optimize.kit import git, repository
 from tilewright.cli.main import main
 from tilewright.errors import MachineError
 from tilewright.executors import executor_on
+from tilewright.executors.base import Executor
+from tilewright.hardware.machine import OtherMachine
 from tilewright.ledger.ledger import Ledger
+from tilewright.remote import messages as said
 from tilewright.remote import results
 from tilewright.remote.messages import WorkOrder
 from tilewright.tools.git import TREE, private_name
+from tilewright.worker.messages import PrepareInputs, encode
 
 pytestmark = pytest.mark.timeout(120)
 OBJECT = "1" * 40
@@ -202,8 +206,8 @@ def test_answers_that_are_none_are_one_line(
     monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
     monkeypatch.chdir(tmp_path)
     code = main(["agent", "speed up x.py", "--on", "ssh:gpu1"])
-    said = capsys.readouterr().err
-    assert code == 3 and said.startswith("error: ") and said.count("\n") == 1 and "\x1b" not in said, said
+    error = capsys.readouterr().err
+    assert code == 3 and error.startswith("error: ") and error.count("\n") == 1 and "\x1b" not in error, error
 
 
 def test_a_line_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -214,3 +218,44 @@ def test_a_line_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     with executor_on("ssh:gpu1") as executor, pytest.raises(MachineError, match="a line of more than 1 MiB"):
         executor.command(["check", "x.py"], None)
+
+
+def _asked(executor: Executor, for_a_step: bool) -> None:
+    if for_a_step:
+        executor.open("x.py")
+        executor.run(PrepareInputs("w", 0))
+    else:
+        executor.command(["check", "x.py"], None)
+
+
+ATTACHED = said.Attached(OtherMachine("gpu1", None, None, "n"), 1, False, False)
+OTHERWISE = {
+    "a line that is no message": "hello\n",
+    "a part that is no Base64": encode(said.LeftPart("é")),
+    "a part without end": encode(said.LeftPart("QUFB" * 2000)),
+    "an answer of another kind": encode(said.StepEnded(2, "PASSED", encode(said.Ping()), "", None)),
+}
+
+
+@pytest.mark.parametrize("line", OTHERWISE.values(), ids=list(OTHERWISE))
+def test_messages_of_another_kind_end_the_command_with_one_line(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is sent after the connection was made."""
+    facts = {"python": [3, 11], "node": "n", "executable": "p", "code": True, "cache": "/c", "free": 1e12, "last": "",
+             "git": True, "machine": "x86_64", "there": True}  # fmt: skip
+    script = tmp_path / "ssh.py"
+    script.write_text(
+        f"import json, sys\nfor _ in range(3):\n    print({json.dumps(facts)!r})\n"
+        f"print({encode(ATTACHED)!r}, end='')\nprint({line!r}, end='', flush=True)\nsys.stdin.buffer.read()\n"
+    )
+    monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
+    monkeypatch.setenv("TILEWRIGHT_REMOTE_PYTHON", "python3")
+    monkeypatch.setattr("tilewright.remote.command.MOST_UNPACKED", 1 << 10)
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "x.py").touch()
+    monkeypatch.chdir(tmp_path / "task")
+    with executor_on("ssh:gpu1") as executor, pytest.raises(MachineError) as raised:
+        _asked(executor, "StepEnded" in line)
+    assert "\n" not in str(raised.value)
+    assert "sends back more than" in str(raised.value) or "does not answer as Tilewright does" in str(raised.value)

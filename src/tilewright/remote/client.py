@@ -92,14 +92,15 @@ class Remote:
             except BaseException as error:
                 connection.close()
                 if isinstance(error, NONSENSE):
-                    raise self._nonsense(error) from error
+                    raise self.nonsense(error) from error
                 if wait is None or not isinstance(error, InUse):
                     raise
                 time.sleep(wait)
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()
 
-    def _nonsense(self, error: BaseException) -> MachineError:
+    def nonsense(self, error: BaseException) -> MachineError:
+        """Returns the error for an answer that is not one of Tilewright's."""
         return MachineError(
             f"{self.host} does not answer as Tilewright does ({in_one_line(error)}); fix: see what it prints at login, "
             f"or whether it is the machine that you mean: ssh {self.host}"
@@ -213,14 +214,14 @@ class Remote:
                 try:
                     self.received.put(decode(line))
                 except NONSENSE as error:
-                    self.received.put(self._nonsense(error))
+                    self.received.put(self.nonsense(error))
                     return
             if self._ended.is_set():
                 return
             try:
                 self._again(connection)
-            except MachineError as error:
-                self.received.put(error)
+            except (MachineError, *NONSENSE) as error:
+                self.received.put(error if isinstance(error, MachineError) else self.nonsense(error))
                 return
 
     def _again(self, lost: Connection) -> None:

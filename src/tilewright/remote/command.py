@@ -61,11 +61,17 @@ class _Following:
             elif isinstance(message, said.TextPrinted):
                 self._print(message)
             elif isinstance(message, said.LeftPart):
-                self.packed.write(base64.b64decode(message.data))
-                if self.packed.tell() > MOST_UNPACKED:
-                    raise MachineError(f"{self.remote.host} sends back more than {MOST_UNPACKED >> 20} MiB")
+                self._keep(message)
             elif isinstance(message, said.CommandEnded):
                 return message.code
+
+    def _keep(self, part: said.LeftPart) -> None:
+        try:
+            self.packed.write(base64.b64decode(part.data))
+        except ValueError as error:
+            raise self.remote.nonsense(error) from error
+        if self.packed.tell() > MOST_UNPACKED:
+            raise MachineError(f"{self.remote.host} sends back more than {MOST_UNPACKED >> 20} MiB")
 
     def _print(self, printed: said.TextPrinted) -> None:
         stream = sys.stdout if printed.to == 1 else sys.stderr
