@@ -62,7 +62,9 @@ class There:
                     info.type, info.size = (kind if name != "left.json" else tarfile.REGTYPE), len(content)
                     tar.addfile(info, io.BytesIO(content))
         order = WorkOrder(str(self.user), str(self.home), "ssh:gpu1")
-        results.bring(packed, results.FolderNames("/there/tree", "/there/home", order), self.notes.append)
+        results.bring(
+            packed, results.FolderNames("/there/tree", "/there/home", order), self.notes.append, frozenset({"given"})
+        )
 
     def files(self) -> set[str]:
         found = (path for path in self.here.rglob("*") if path.is_symlink() or path.is_file())
@@ -120,6 +122,18 @@ def test_nothing_is_written_through_links(there: There) -> None:
     assert list(outside.iterdir()) == [] and not (there.home / "cubins").exists()
 
 
+def test_a_file_that_was_not_brought_is_not_replaced_by_who_guesses_its_content(there: There) -> None:
+    """Such as one that git ignores."""
+    files = {}
+    for name in ("given", "ignored"):
+        (there.user / name).write_text("known")
+        files[name] = results.digest_of(there.user / name)
+    left = json.dumps({"tree": "/there/tree", "home": "/there/home", "refs": {}, "files": files})
+    there.sends({"tree/given": b"new", "tree/ignored": b"new"}, left=left)
+    assert [(there.user / name).read_text() for name in files] == ["new", "known"]
+    assert (there.home / "brought" / "ignored").read_text() == "new"
+
+
 def test_what_earlier_runs_left_stays(there: There) -> None:
     (there.home / "runs" / "old").mkdir(parents=True)
     for name in ("runs/old/report.html", "casebook_questions.jsonl"):
@@ -151,7 +165,7 @@ def test_refs_of_own_runs_and_branches_of_the_user_stay(there: There) -> None:
     before = git(program, "for-each-ref")
     bringing = results._Bringing(
         there.here, results.CommandResults("/t", "/h", sent, {}), results.FolderNames("/t", "/h", order),
-        there.notes.append,
+        there.notes.append, frozenset(),
     )  # fmt: skip
     bringing._refs()
     after = set(git(program, "for-each-ref").splitlines()) - set(before.splitlines())

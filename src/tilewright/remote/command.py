@@ -28,7 +28,7 @@ def run_command(remote: Remote) -> int:
             code = following.to_the_end()
             packed.flush()
             if packed.tell():
-                results.bring(Path(packed.name), following.names, remote.say)
+                results.bring(Path(packed.name), following.names, remote.say, remote.bundle.names())
         remote.brought()
         if following.closed is not None:
             raise following.closed

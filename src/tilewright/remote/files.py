@@ -57,6 +57,16 @@ class Bundle:
     def root_key(self) -> str:
         return _key_of(self.root)
 
+    def names(self) -> frozenset[str]:
+        """Returns the names of the files, relative to ``root``."""
+        with tarfile.open(fileobj=io.BytesIO(self.tar)) as tar:
+            names = frozenset(tar.getnames())
+        if self.repository is None:
+            return names
+        listing = ["git", "--git-dir", str(self.repository), "ls-tree", "-r", "-z", "--name-only", self.tree]
+        tracked = subprocess.run(listing, capture_output=True, check=False).stdout
+        return names | {os.fsdecode(name) for name in tracked.split(b"\0") if name}
+
     def packed(self, have: str) -> bytes:
         """Returns the git bundle; nothing without a repository.
 

@@ -19,17 +19,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.coordinate.casebook.book import QUESTIONS
 from tilewright.errors import StorageError
 from tilewright.ledger.file import make_private
 from tilewright.ledger.merging import merged
 from tilewright.ledger.runs import LedgerFile
-from tilewright.optimize.versions.repositories import private_repository, word
 from tilewright.remote.client import OBJECT
 from tilewright.remote.messages import WorkOrder
 from tilewright.remote.unpacking import is_inside, refused_name, unpack
 from tilewright.remote.work import BUNDLE, LEDGER, NO_RESULTS, OURS, CommandResults, digest_of
-from tilewright.tools.git import TREE, Git, GitError, private_name
+from tilewright.tools.git import TREE, Git, GitError, bare_repository, private_name
 
 TEXTS = frozenset((".html", ".json", ".jsonl", ".log", ".md", ".patch", ".py", ".svg", ".txt", ".yaml"))
 """Files of Tilewright's folder in which names of folders are replaced."""
@@ -54,16 +52,17 @@ class FolderNames:
         return text.replace(self.home, self.order.home).replace(self.tree, self.order.root) if self.tree else text
 
 
-def bring(packed: Path, places: FolderNames, note: Callable[[str], None]) -> None:
+def bring(packed: Path, places: FolderNames, note: Callable[[str], None], given: frozenset[str]) -> None:
     """Brings everything back. It can be called again after it was interrupted.
 
     note: called with what could not be brought back as it is, and with the user's files that were written.
+    given: the names of the files that were brought over there. No other file of the user is replaced.
     Raises StorageError if something cannot be written here, MachineError if what is sent cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
         folder = Path(scratch)
         try:
-            _Bringing(folder, unpack(packed, folder), places, note).all()
+            _Bringing(folder, unpack(packed, folder), places, note, given).all()
         except OSError as error:
             raise StorageError(
                 f"cannot write what the command left: {error.filename}: {error.strerror}; fix: make room, or make it "
@@ -72,8 +71,11 @@ def bring(packed: Path, places: FolderNames, note: Callable[[str], None]) -> Non
 
 
 class _Bringing:
-    def __init__(self, folder: Path, left: CommandResults, places: FolderNames, note: Callable[[str], None]) -> None:
-        self.folder, self.left, self.places, self.note = folder, left, places, note
+    def __init__(
+        self, folder: Path, left: CommandResults, places: FolderNames, note: Callable[[str], None],
+        given: frozenset[str],
+    ) -> None:  # fmt: skip
+        self.folder, self.left, self.places, self.note, self.given = folder, left, places, note, given
         self.root, self.home = Path(places.order.root), Path(places.order.home)
 
     def all(self) -> None:
@@ -114,7 +116,7 @@ class _Bringing:
     def _own_runs(self) -> frozenset[str]:
         """Returns the names of the runs that were made here."""
         with LedgerFile(self.home / LEDGER) as ledger:
-            return frozenset(map(word, ledger.own_names()))
+            return ledger.own_names()
 
     def _home(self) -> None:
         source = self.folder / "home"
@@ -123,7 +125,7 @@ class _Bringing:
         make_private(self.home)
         for path in _every(source):
             name = path.relative_to(source)
-            if name.parts[0] not in STAYS and name.name not in (LEDGER, ".gitignore") and not path.is_symlink():
+            if name.parts[0] not in STAYS and name.name not in (LEDGER, ".gitignore"):
                 self._keep(path, name)
         for repository in (source / REPOSITORIES).glob("[!.]*"):
             self._repository(repository)
@@ -131,7 +133,7 @@ class _Bringing:
     def _keep(self, new: Path, name: Path) -> None:
         """Adds a file to Tilewright's folder. One that is there and differs stays as it is."""
         path, translated = self.home / name, self.places.here if new.suffix in TEXTS else None
-        if name == Path(QUESTIONS):
+        if len(name.parts) == 1 and name.suffix == ".jsonl":  # a log, to which lines are added
             known = path.read_bytes().splitlines() if path.is_file() else []
             with path.open("ab") as file:
                 file.writelines(line + b"\n" for line in new.read_bytes().splitlines() if line not in known)
@@ -154,7 +156,7 @@ class _Bringing:
                 shutil.copytree(brought / part, source / part, dirs_exist_ok=True, ignore=_links)
             elif (brought / part).is_file():
                 shutil.copyfile(brought / part, source / part)
-        place = private_repository(self.home, named.get(brought.name, brought.name))
+        place = bare_repository(self.home / REPOSITORIES / named.get(brought.name, brought.name))
         refs = Git(source, {"GIT_DIR": str(source)})("for-each-ref", "--format=%(refname)").splitlines()
         here, own = place("for-each-ref", "--format=%(refname)").splitlines(), self._own_runs()
         wanted = [ref for ref in refs if OURS.fullmatch(ref) and not (ref in here and ref.startswith("refs/heads/"))]
@@ -172,7 +174,7 @@ class _Bringing:
             now = digest_of(path)
             if now == digest_of(new):
                 continue
-            if now == before:
+            if now == before and (not path.exists() or name in self.given):
                 self._write(new, path, None)
                 self.note(f"wrote {_shown(path)}")
                 continue

@@ -47,7 +47,8 @@ def _extract(tar: tarfile.TarFile, folder: Path) -> None:
             raise ValueError(f"the name {member.name[:80]!r} leaves the folder")
         path = folder / member.name
         if member.issym():
-            links.append((path, member.linkname))
+            if member.name.startswith("tree/"):
+                links.append((path, member.linkname))
         elif member.isreg() and (content := tar.extractfile(member)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:

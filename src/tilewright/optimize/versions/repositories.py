@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.ledger.file import make_private
-from tilewright.tools.git import TREE, Git, GitError, private_name
+from tilewright.tools.git import TREE, Git, GitError, bare_repository, private_name
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 """Git's messages for a folder that is not in a checkout. All other messages are reported as errors."""
@@ -52,9 +50,7 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
             return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
-    return RepositoryPlace(
-        private_repository(home, private_name(kernel, [str(root), *sorted(names.values())])), names, root, private=True
-    )
+    return RepositoryPlace(_private(home, kernel, [str(root), *sorted(names.values())]), names, root, private=True)
 
 
 def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
@@ -68,7 +64,7 @@ def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
         git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})
         if root == top or git.line_or_none("check-ignore", "--quiet", "--", str(root.relative_to(top))) is None:
             return RepositoryPlace(Git(top), {}, top, private=False)
-    return RepositoryPlace(private_repository(home, private_name(TREE, [str(root)])), {}, root, private=True)
+    return RepositoryPlace(_private(home, TREE, [str(root)]), {}, root, private=True)
 
 
 def run_refs(run: str) -> str:
@@ -107,34 +103,8 @@ def _import_root(path: Path) -> Path:
     return folder
 
 
-def private_repository(home: Path, name: str) -> Git:
-    """Returns the private repository called ``name`` (`private_name`). Makes it if it does not exist."""
+def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
+    """Returns the private repository for ``identity``. Makes it if it does not exist."""
     make_private(home)
-    folder = home / "repositories" / name
-    _make(folder)
-    return _bare(folder)
-
-
-def _bare(folder: Path) -> Git:
-    """Returns a `Git` with GIT_DIR set, because the user's safe.bareRepository may forbid git to find the
-    repository."""
-    return Git(folder, {"GIT_DIR": str(folder)})
-
-
-def _make(folder: Path) -> None:
-    """Makes an empty bare repository under a temporary name, then renames it, because another run may make it as
-    well."""
-    if folder.is_dir():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    (folder.parent / ".gitignore").write_text("*\n")  # the folder may be in a checkout
-    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
-    draft.mkdir()
-    Git(draft)("init", "--quiet", "--bare", "--template=", ".")
-    _bare(draft)("config", "core.autocrlf", "false")
-    try:
-        draft.rename(folder)
-    except OSError:  # another run has made it
-        shutil.rmtree(draft)
-        if not folder.is_dir():
-            raise
+    folder = home / "repositories" / private_name(name, identity)
+    return bare_repository(folder)
