@@ -117,6 +117,7 @@ def test_nothing_is_written_through_links(there: There) -> None:
     there.sends({"tree/git/hooks/post-commit": b"x", "tree/.git/hooks/post-commit": b"x", "home/link": str(outside)})
     assert list(outside.iterdir()) == [] and list((there.user / ".git" / "hooks").iterdir()) == []
     assert sum("leads out of" in note for note in there.notes) >= 4
+    there.home.mkdir(exist_ok=True)
     (there.home / "runs").symlink_to(outside)
     there.sends({"home/runs/a/report.html": b"x", "home/cubins/k.json": b"code"})
     assert list(outside.iterdir()) == [] and not (there.home / "cubins").exists()
