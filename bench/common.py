@@ -97,6 +97,6 @@ def paired_ratio(a: Sequence[float], b: Sequence[float]) -> float:
     return statistics.median(x / y for x, y in zip(a, b, strict=True))
 
 
-def write(path: str | None, record: dict[str, Any]) -> None:
+def write(path: str | Path | None, record: dict[str, Any]) -> None:
     if path:
         Path(path).write_text(json.dumps(record, indent=1) + "\n")

@@ -5,6 +5,7 @@
     │   ├── TaskError           a task file that cannot be used
     │   ├── SpaceError          a space or a configuration that cannot be used
     │   ├── UnknownChoice       a name that is not among the choices
+    │   ├── GridNotFound        no grid is given for a kernel, and none can be proved to be right
     │   └── Incorrect           the user's unchanged kernel computes wrong results (exit code 1)
     └── MachineError            this machine cannot do what was requested (exit code 3)
         ├── ToolFailed          a tool crashed, hung or printed nonsense; this is no verdict on its input
@@ -44,6 +45,10 @@ class SpaceError(RequestError):
 class UnknownChoice(RequestError):
     def __init__(self, kind: str, given: object, known: Iterable[object]):
         super().__init__(f"unknown {kind} '{given}'; {choices(given, known)}")
+
+
+class GridNotFound(RequestError):
+    pass
 
 
 class Incorrect(RequestError):

@@ -49,13 +49,15 @@ Host nowhere
 """
 GRACE = 120.0
 """Seconds within which what is waited for happens, also where other work keeps the machine busy."""
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
 class Loopback:
-    """``folder``: keys, configuration, and what is brought to the other side."""
+    """``folder``: keys, configuration, and what is brought to the other side. ``more``: lines for the server."""
 
     folder: Path
+    more: str = ""
     port: int = 0
     server: subprocess.Popen[bytes] = field(init=False)
 
@@ -71,7 +73,7 @@ class Loopback:
         for name in ("loop", "refused"):
             (self.folder / f"known-{name}").write_text(f"[127.0.0.1]:{self.port} {key}")
         (self.folder / "known-unknown").touch()
-        for name, text in (("server", SERVER), ("client", CLIENT)):
+        for name, text in (("server", SERVER + self.more), ("client", CLIENT)):
             (self.folder / name).write_text(text.format(folder=self.folder, port=self.port))
         self._forgive()
         if os.getuid() == 0:
@@ -153,9 +155,38 @@ def children(pid: int) -> list[tuple[int, str]]:
     return [(one, line) for one, line in processes() if one in below - {pid}]
 
 
-def wait_for(happened: Callable[[], object], seconds: float = GRACE) -> None:
-    """Waits until something happens. Fails if it does not within ``seconds``."""
+def wait_for(happened: Callable[[], object], seconds: float = GRACE, pause: float = 0.02) -> None:
+    """Waits until something happens. Fails if it does not within ``seconds``. ``pause``: between two looks."""
     until = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
+        time.sleep(pause)
+
+
+def steps(folder: Path, name: str) -> int:
+    file = folder / "steps"
+    return file.read_text().split("\n").count(name) if file.exists() else 0
+
+
+class Tuning:
+    """A process that tunes on the other side, with races that wait while `hold` is there. ``module``: what it runs."""
+
+    def __init__(self, ops: str, folder: Path, linger: float = 60.0, module: str = "tests.remote.tuning") -> None:
+        self.folder, self.hold = folder, folder / "hold"
+        self.command = [sys.executable, "-m", module, ops, str(folder), str(folder / "runs.db")]
+        self.command.append(str(linger))
+        self.hold.touch()
+
+    def start(self) -> subprocess.Popen[str]:
+        env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.command, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
+
+    def racing(self) -> bool:
+        return steps(self.folder, "RaceField") > 0
+
+    def winners(self, process: subprocess.Popen[str]) -> list[str]:
+        out, errors = process.communicate(timeout=GRACE)
+        assert process.returncode == 0, errors
+        self.said = errors
+        return out.splitlines()

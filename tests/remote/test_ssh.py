@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.kit import GRACE, Loopback, needs_sshd, wait_for
+from tests.remote.kit import GRACE, Loopback, Tuning, needs_sshd, steps, wait_for
 from tests.remote.tuning import H200, executor
 from tests.tune.test_tune import OPS as FOUR
 
@@ -39,7 +39,6 @@ from tilewright.worker.messages import Hello, PrepareInputs
 pytestmark = [needs_sshd, pytest.mark.timeout(240)]
 OPS = FOUR.replace("(None, 2)", "(None,)")
 """Two configurations."""
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +60,6 @@ def ops(tmp_path: Path) -> str:
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "ops.py").write_text(OPS)
     return str(tmp_path / "task" / "ops.py")
-
-
-def steps(folder: Path, name: str) -> int:
-    file = folder / "steps"
-    return file.read_text().split("\n").count(name) if file.exists() else 0
 
 
 class TestSsh(ExecutorContract):
@@ -93,30 +87,6 @@ def test_a_hang_is_an_outcome_and_nothing_is_left(loop: Loopback, ops: str, tmp_
 
 
 # A run of tune ------------------------------------------------------------------------------------
-
-
-class Tuning:
-    """A process that tunes on the other side, with races that wait while `hold` is there."""
-
-    def __init__(self, ops: str, folder: Path, linger: float = 60.0) -> None:
-        self.folder, self.hold = folder, folder / "hold"
-        self.command = [sys.executable, "-m", "tests.remote.tuning", ops, str(folder), str(folder / "runs.db")]
-        self.command.append(str(linger))
-        self.hold.touch()
-
-    def start(self) -> subprocess.Popen[str]:
-        env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        pipe = subprocess.PIPE
-        return subprocess.Popen(self.command, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
-
-    def racing(self) -> bool:
-        return steps(self.folder, "RaceField") > 0
-
-    def winners(self, process: subprocess.Popen[str]) -> list[str]:
-        out, errors = process.communicate(timeout=GRACE)
-        assert process.returncode == 0, errors
-        self.said = errors
-        return out.splitlines()
 
 
 def test_a_lost_connection_and_a_killed_client_lose_nothing(loop: Loopback, ops: str, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ python -m tests.remote.tuning TASK FOLDER LEDGER LINGER
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tilewright.cli import exit_codes
 from tilewright.cli.interruption import Signalled, interruptible
 from tilewright.errors import TilewrightError
+from tilewright.executors.base import Executor
 from tilewright.executors.ssh import Ssh
 from tilewright.hardware.gpu import Gpu
 from tilewright.hardware.machine import OtherMachine
@@ -38,8 +40,9 @@ def executor(folder: Path, linger: float = 60.0, host: str = "loop") -> Simulate
     return SimulatedSsh(host, (sys.executable, WORKER, str(folder)), linger)
 
 
-def main() -> int:
-    task, folder, ledger, linger = sys.argv[1:]
+def run(executor: Callable[[Path, float], Executor], words: Sequence[str]) -> int:
+    """Tunes on an executor, prints the winners, and returns the exit code."""
+    task, folder, ledger, linger = words
     try:
         with interruptible([]), TuneLedger(Path(ledger)) as store:
             result = tune(
@@ -61,4 +64,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(executor, sys.argv[1:]))

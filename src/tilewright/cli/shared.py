@@ -61,7 +61,7 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at
 Budget = Annotated[float, typer.Option(min=0.01, help="Processor time of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 HERE = "local"
-_ON = "Where candidates run: local, ray[:ADDRESS], ssh:HOST."
+_ON = "Where candidates run: local, ray[:ADDRESS], slurm[:PARTITION], ssh:HOST."
 _EACH_ON = f"{_ON} May be given several times: each kind of GPU gets its own results."
 Ons = Annotated[list[str] | None, typer.Option("--on", metavar="WHERE", help=f"{_EACH_ON}  [default: local]")]
 On = Annotated[str, typer.Option("--on", metavar="WHERE", help=_ON)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty
 from typing import ClassVar
 
 from tilewright.errors import MachineError, RequestError
@@ -17,8 +19,9 @@ from tilewright.remote.command import run_command
 from tilewright.remote.connection import refused_host
 from tilewright.remote.ordering import ordered_command
 from tilewright.task.loading import file_named
-from tilewright.worker.messages import Advanced, Step, decode, encode
+from tilewright.worker.messages import Advanced, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
+from tilewright.worker.session import SILENCE_SECONDS
 
 
 class Ssh(Executor):
@@ -30,6 +33,8 @@ class Ssh(Executor):
     """
 
     name = "ssh"
+    frozen: float | None = None
+    """How many seconds after a step's ``silence`` the resident process counts as hung; None: never."""
     choice: ClassVar[str] = "ssh:HOST"
 
     def __init__(
@@ -45,13 +50,24 @@ class Ssh(Executor):
             raise RequestError(why)
         return cls(where)
 
+    def run_of(
+        self, bundle: files.Bundle, command: Sequence[str] = (), order: said.WorkOrder | None = None, store: bytes = b""
+    ) -> Remote:
+        """Returns a new run with these files. ``command``, ``order``, ``store``: as in `Remote`."""
+        worker = () if command else self.worker
+        return Remote(
+            self.host, bundle, command=command, worker=worker, mfa=self.mfa, linger=self.linger, say=self.say,
+            order=order, store=store,
+        )  # fmt: skip
+
     def prepare(self, task: str) -> None:
         """Connects for a task, unless it is connected already."""
         if self.remote is None:
             file, _ = file_named(task)
             bundle = files.bundle_of(Path(file))
-            self.remote = Remote(self.host, bundle, worker=self.worker, mfa=self.mfa, linger=self.linger, say=self.say)
+            self.remote = self.run_of(bundle)
             self.remote.start()
+            atexit.register(self.close)  # a mistake that is found later ends the run over there, too
             if self.remote.resumed:
                 self.say(f"taking up the run on {self.host} again; what was finished there is not repeated")
 
@@ -81,16 +97,27 @@ class Ssh(Executor):
         remote = self.remote
         assert remote is not None, "a task is opened before a step runs"
         request = said.StepRequest(remote.number(), encode(step), silence)
-        remote.send(request)
+        remote.send(request, isinstance(step, PrepareInputs))
+        patience = None if self.frozen is None else self.frozen + (SILENCE_SECONDS if silence is None else silence)
+        hangs = 0
         while True:
-            message = remote.received.get()
+            try:
+                message = remote.received.get(timeout=patience)
+            except Empty:
+                if not remote.is_connected():
+                    continue
+                hangs += 1
+                remote.kill(again=hangs == 1)
+                if hangs > 1:  # the first time, nobody knows that it was the step
+                    return Outcome("HANG_DETECTED", reason=f"twice, {self.host} said nothing for {patience:g} s")
+                continue
             if isinstance(message, MachineError):
                 self.close()
                 raise message
             if isinstance(message, said.Progressed) and message.number == request.number:
                 on_progress(self._decoded(Advanced, message.advanced))
             elif isinstance(message, said.StepEnded) and message.number == request.number:
-                remote.answered()
+                remote.answered(message.number)
                 return self._outcome(step, message)
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
@@ -115,10 +142,7 @@ class Ssh(Executor):
     ) -> int:  # fmt: skip
         """Runs a command over there, in the copy of the folder in which the user is."""
         ordered = ordered_command(words, task, paths, self.on, files, store)
-        self.remote = Remote(
-            self.host, ordered.bundle, command=ordered.words, mfa=self.mfa, linger=self.linger, say=self.say,
-            order=ordered.order, store=ordered.store,
-        )  # fmt: skip
+        self.remote = self.run_of(ordered.bundle, ordered.words, ordered.order, ordered.store)
         return run_command(self.remote)
 
     def set_up(self) -> tuple[str, Sequence[tuple[str, str]]]:
@@ -126,6 +150,7 @@ class Ssh(Executor):
 
     def close(self, wait: bool = True) -> None:
         if self.remote is not None:
+            atexit.unregister(self.close)
             self.remote.close()
             self.remote = None
 

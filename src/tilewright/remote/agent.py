@@ -1,10 +1,14 @@
 """The process that stays on the machine where candidates run. `boot` starts it, one for each run.
 
-    python -m tilewright.remote.agent SOCKET FOLDER LINGER
+    python -m tilewright.remote.agent SOCKET FOLDER LINGER [RUN]
 
 It runs steps in a `Session`, or one command, and goes on while nobody is connected. A client that comes back gets what
 it lacks. What was finished for a client that died is kept for the next client of the same run. The process ends when
 it is told to, and when nobody has been connected for LINGER seconds. All its child processes end with it.
+
+SOCKET is a path, or a name after ``@`` that all containers of a machine see. In an allocation, RUN is the folder of
+the run: outcomes are kept there, too, and the file ``going-JOB`` is there until the run ends. If this process dies
+before, another one starts.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import OtherMachine, driver_version, host
 from tilewright.remote import messages as said
+from tilewright.remote.boot import address, is_own
+from tilewright.remote.kept import KeptFile, KeptOutcome
 from tilewright.remote.work import WorkFolder
 from tilewright.worker.early import WORKER
 from tilewright.worker.messages import Advanced, Message, PrepareInputs, Step, decode, encode
@@ -40,6 +46,8 @@ from tilewright.worker.session import Session
 
 ALIVE_SECONDS = 30.0
 """A client that sends nothing for so long is gone. It sends a `Ping` every `client.PING_SECONDS`."""
+ORPHAN_SECONDS = 30.0
+"""In an allocation, a process whose slurmstepd was killed ends after nobody was connected for so long."""
 END_SECONDS = 5.0
 """A command that is told to end has so long to end its own child processes."""
 
@@ -51,10 +59,12 @@ class Agent:
     """Serves one run.
 
     folder: the folder with the task's files.
+    run: the folder of the run in an allocation; None elsewhere.
     """
 
-    def __init__(self, folder: Path, linger: float) -> None:
-        self.folder, self.linger = folder, linger
+    def __init__(self, folder: Path, linger: float, run: Path | None = None) -> None:
+        self.folder, self.linger, self.run = folder, linger, run
+        self.file = KeptFile(None if run is None else run / "outcomes")
         self.journal: list[str] = []
         self.kept: dict[str, said.StepEnded] = {}
         """Outcomes that were finished for earlier clients, by their step and the inputs before it. Each is used once,
@@ -71,7 +81,8 @@ class Agent:
         self._session: Session | None = None
         self._work: WorkFolder | None = None
         self._command: subprocess.Popen[str] | None = None
-        self._brought = self._ending = False
+        self._brought = False
+        self._ending = False  # what ends from now on ends with this process, which says nothing about it
         self._copies = tempfile.mkdtemp(prefix="tilewright-")
 
     # Connections ------------------------------------------------------------------------------------
@@ -80,6 +91,7 @@ class Agent:
         """Accepts clients until the run ends."""
         threading.Thread(target=self._run_steps, daemon=True).start()
         listening.settimeout(min(0.5, self.linger / 4))
+        parent = os.getppid()
         while True:
             with suppress(TimeoutError):
                 connection, _ = listening.accept()
@@ -88,11 +100,15 @@ class Agent:
                 if self._connection is not None:
                     self._seen = time.monotonic()
                 elif time.monotonic() - self._seen > self.linger:
-                    self.end()
+                    self.release()
+                elif self.run is not None and os.getppid() != parent and time.monotonic() - self._seen > ORPHAN_SECONDS:
+                    self.end()  # SLURM has lost it and will not end it
 
     def _client(self, connection: socket.socket) -> None:
         connection.settimeout(ALIVE_SECONDS)
         with connection, connection.makefile("rw", encoding="utf-8") as lines, suppress(OSError, ValueError):
+            if not is_own(connection):
+                return
             attach = decode(lines.readline())
             assert isinstance(attach, said.Attach)
             with self._changed:
@@ -109,7 +125,8 @@ class Agent:
             try:
                 lines.write(encode(greeting))
                 lines.flush()
-                threading.Thread(target=self._write, args=(connection, attach.have), daemon=True).start()
+                have = attach.have if greeting.known else 0
+                threading.Thread(target=self._write, args=(connection, have), daemon=True).start()
                 while line := lines.readline():
                     self._take(attach.client, decode(line))
             finally:
@@ -120,7 +137,13 @@ class Agent:
 
     def _greeted(self, attach: said.Attach) -> said.Attached:
         """Takes a client, and starts what it wants if it is the first."""
-        resumed, new = self.first is not None, attach.client != self.client
+        gpu = detect()
+        place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
+        if self.run is not None:
+            with suppress(OSError):
+                going(self.run, "served").touch()
+        new = attach.client != self.client
+        resumed = self.first is not None or self._taken_over(attach, place)
         if new:
             self.client, self._taken = attach.client, 0
             if resumed and not attach.command:
@@ -131,11 +154,27 @@ class Agent:
         if new:
             self.first = replace(attach, seed=self.first.seed)
         if attach.order is not None and self._work is None:
-            self._work = WorkFolder(Path(sys.argv[1]).name, self.folder, attach.order)
+            name = Path(sys.argv[1]).name if self.run is None else self.run.name
+            self._work = WorkFolder(name, self.folder, attach.order)
             threading.Thread(target=self._run_command, args=(attach, self._work), daemon=True).start()
-        gpu = detect()
-        place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
         return said.Attached(place, self.first.seed, resumed and new, not new)
+
+    def _taken_over(self, attach: said.Attach, place: OtherMachine) -> bool:
+        """Takes over what a process that died has finished for the run. Returns whether there was one.
+
+        An outcome that this client has received is not used again.
+        """
+        if (found := self.file.load(place)) is None:
+            self.file.begin(place, attach.seed)
+            return False
+        seed, outcomes = found
+        self.kept = {each.key: each.ended for each in outcomes}
+        for each in outcomes:
+            received = each.client == attach.client and each.ended.number <= attach.answered
+            if received and self.kept.get(each.key) is each.ended:
+                del self.kept[each.key]
+        self.first = replace(attach, seed=seed)
+        return True
 
     def _write(self, connection: socket.socket, have: int) -> None:
         """Sends the journal from line ``have`` on, while this connection is the client's."""
@@ -152,7 +191,7 @@ class Agent:
     def _note(self, client: str, message: Message) -> None:
         """Appends a message to the journal, unless it answers a client that is gone."""
         with self._changed:
-            if client in (self.client, ""):
+            if client in (self.client, "") and not self._ending:
                 self.journal.append(encode(message))
                 self._changed.notify_all()
 
@@ -160,7 +199,8 @@ class Agent:
         if isinstance(message, said.Brought):
             self._brought = True
         if isinstance(message, said.Quit):
-            self.end()
+            self.file.remove()
+            self.release()
         if isinstance(message, said.OpenRequest | said.StepRequest):
             with self._changed:
                 if client != self.client or message.number <= self._taken:
@@ -204,7 +244,9 @@ class Agent:
         with self._changed:
             known = None if prepares else self.kept.pop(key, None)
         if known is not None:
-            return replace(known, number=request.number)
+            known = replace(known, number=request.number)
+            self.file.add(KeptOutcome(client, key, known))
+            return known
 
         def advanced(message: Advanced) -> None:
             self._note(client, said.Progressed(request.number, encode(message)))
@@ -213,6 +255,7 @@ class Agent:
         answer = "" if outcome.answer is None else encode(outcome.answer)
         ended = said.StepEnded(request.number, outcome.status, answer, outcome.reason, outcome.at)
         if answer and not prepares:
+            self.file.add(KeptOutcome(client, key, ended))
             with self._changed:
                 (self._fresh if client == self.client else self.kept)[key] = ended
         return ended
@@ -278,6 +321,12 @@ class Agent:
 
     # The end ----------------------------------------------------------------------------------------
 
+    def release(self) -> NoReturn:
+        """Ends the run: no other process follows this one, and the allocation ends."""
+        if self.run is not None:
+            going(self.run).unlink(missing_ok=True)
+        self.end()
+
     def end(self) -> NoReturn:
         """Ends all processes of the run, and this one."""
         self._ending = True
@@ -298,19 +347,26 @@ class Agent:
         os._exit(0)
 
 
+def going(run: Path, what: str = "going") -> Path:
+    """Returns the file that is there until the run ends in this allocation. ``what``: another file for the script."""
+    return run / f"{what}-{os.environ.get('SLURM_JOB_ID', '')}"
+
+
 def starting(words: Sequence[str]) -> list[str]:
     """Returns the words after the interpreter that start a command: a script, or a command of Tilewright."""
     return [*words] if words[0].endswith(".py") else ["-m", "tilewright", *words]
 
 
 def main() -> None:
-    path, folder, linger = sys.argv[1:]
+    path, folder, linger, *run = sys.argv[1:]
+    agent = Agent(Path(folder), float(linger), Path(run[0]) if run else None)
+    if agent.run is not None and not going(agent.run).exists():
+        return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with suppress(OSError):
         os.unlink(path)  # of an agent that was killed: `boot` could not connect to it
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(path)
-    agent = Agent(Path(folder), float(linger))
+    listening.bind(address(path))
     signal.signal(signal.SIGTERM, lambda *_: agent.end())
     listening.listen()
     agent.serve(listening)

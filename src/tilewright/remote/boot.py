@@ -8,6 +8,7 @@ line of JSON that bytes may follow, and is answered with a line of JSON:
     files    puts a task's files together, from a git bundle and a tar
     env      makes the virtual environment
     attach   connects to the run's resident process (`agent`), which is started if it does not run
+    slurm    what `login` does, which belongs to Tilewright and is there after ``put``
 
 After ``attach``, all further lines go to and from the resident process.
 """
@@ -15,6 +16,7 @@ After ``attach``, all further lines go to and from the resident process.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import platform
@@ -23,6 +25,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tarfile
@@ -68,9 +71,10 @@ def cache(given: str) -> Path:
 def facts(folder: str, code: str, root: str) -> Reply:
     """Returns what is there."""
     where, last = cache(folder), ""
-    for old in (each for kind in ("files", "code", "work", "store") for each in where.glob(f"{kind}/*")):
+    kinds = ("files", "code", "work", "store", "runs")
+    for old in (each for kind in kinds for each in where.glob(f"{kind}/*")):
         if time.time() - old.stat().st_mtime > OLD_SECONDS:
-            shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
     git = shutil.which("git") is not None
     repository = where / "repositories" / f"{root}.git"
     if git and repository.is_dir():
@@ -238,11 +242,10 @@ def attach(
         fcntl.flock(lock, fcntl.LOCK_EX)
         connected = connect(path)
         if connected is None:
-            interpreter = python or str(where / "env" / environment / "bin" / "python")
+            interpreter = interpreter_of(where, environment, python)
             base = where / "files" / work
-            paths = os.pathsep.join([str(where / "code" / code), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
             command = [interpreter, "-m", "tilewright.remote.agent", str(path), str(base), str(linger)]
-            variables = {**os.environ, "PYTHONPATH": paths}
+            variables = {**os.environ, "PYTHONPATH": python_path(where, code)}
             with log.open("w") as out:
                 agent = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=base / cwd, env=variables,
@@ -253,29 +256,76 @@ def attach(
                 time.sleep(0.02)
                 connected = connect(path)
     if connected is None:
-        lines = log.read_text(errors="replace").split("\n")[-4000:]
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+        last = last_line(log)
         fix = "; fix: install Tilewright's dependencies there, or leave TILEWRIGHT_REMOTE_PYTHON out"
         lacks = python and "No module named" in last
         return {"error": f"the resident process did not start: {last}{fix if lacks else f' (see {log})'}"}
-    say(ok=True)
-    connected.sendall(hello.encode() + b"\n")
-    relay(connected)
+    relay(connected, hello)
     return None
 
 
-def connect(path: Path) -> socket.socket | None:
+def interpreter_of(where: Path, environment: str, python: str) -> str:
+    return python or str(where / "env" / environment / "bin" / "python")
+
+
+def python_path(where: Path, code: str) -> str:
+    return os.pathsep.join([str(where / "code" / code), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+
+
+def last_line(log: Path, less: tuple[str, ...] = ()) -> str:
+    """Returns the last line of a log that is not empty. Reads no more than its end.
+
+    less: lines that begin so are returned only if there are no others.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    said = [line.strip() for line in lines if line.strip()]
+    return next((line for line in reversed(said) if not line.startswith(less)), said[-1] if said else "no message")
+
+
+def meet(name: str, hello: str) -> None:
+    """Waits for the resident process of this machine and copies stdin and stdout. It runs where that process runs."""
+    until = time.monotonic() + START_SECONDS
+    while (connected := connect(name)) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    if connected is None:
+        say(error=f"the resident process did not start within {START_SECONDS:g} s")
+    else:
+        relay(connected, hello)
+
+
+def address(path: str | Path) -> str:
+    """Returns the address of a socket: a path, or a name after ``@``, which is in no folder."""
+    return "\0" + str(path)[1:] if str(path).startswith("@") else str(path)
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Returns whether a process of the same user is at the other end."""
+    facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", facts)[1] == os.getuid())
+
+
+def connect(path: str | Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(str(path))
+        connection.connect(address(path))
     except OSError:
         connection.close()
         return None
-    return connection
+    return connection if is_own(connection) else None
 
 
-def relay(connected: socket.socket) -> None:
-    """Copies stdin to the socket and the socket to stdout. Ends this process when either ends."""
+def relay(connected: socket.socket, hello: str) -> None:
+    """Copies stdin to the socket and the socket to stdout. Ends this process when either ends.
+
+    hello: the first line for the socket.
+    """
+    say(ok=True)
+    connected.sendall(hello.encode() + b"\n")
 
     def send() -> None:
         try:
@@ -295,6 +345,14 @@ def relay(connected: socket.socket) -> None:
     os._exit(0)
 
 
+def slurm(folder: str, code: str, what: str, **values: object) -> Reply | None:
+    """Does what the login node of a cluster does, ``what`` of `login.ACTIONS`."""
+    where = cache(folder)
+    sys.path.insert(0, str(where / "code" / code))
+    login = importlib.import_module("tilewright.remote.login")
+    return cast("Reply | None", login.ACTIONS[what](where, code, **values))
+
+
 ACTIONS: dict[str, Callable[..., Reply | None]] = {
     "facts": facts,
     "has": has,
@@ -302,6 +360,7 @@ ACTIONS: dict[str, Callable[..., Reply | None]] = {
     "files": files,
     "env": env,
     "attach": attach,
+    "slurm": slurm,
 }
 
 

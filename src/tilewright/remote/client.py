@@ -19,12 +19,15 @@ from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import environment, files
 from tilewright.remote import messages as said
-from tilewright.remote.connection import ANSWER_SECONDS, Connection, ConnectionLost, RefusedThere
+from tilewright.remote.connection import ANSWER_SECONDS, PYTHON, Connection, ConnectionLost, RefusedThere
 from tilewright.worker.messages import Message, decode, encode
 
 PING_SECONDS = 5.0
 LINGER_SECONDS = 300.0
 """The run over there ends after nobody was connected for so long. A lost connection is tried again for as long."""
+QUIT_SECONDS = 5.0
+MOST_RENEWALS = 3
+"""So many resident processes in a row may die in one step."""
 BUSY_WAITS = (0.5, 1.0, 2.0)
 """Seconds between tries while another client uses the run. One that was killed is noticed soon."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0  # seconds between tries to connect again
@@ -54,6 +57,11 @@ class Remote:
     say: called with remarks for the user.
     """
 
+    packages: tuple[str, ...] = ()
+    """Further requirements for the environment over there."""
+    ended_well = True
+    """Whether `close` saw the resident process end."""
+
     def __init__(
         self, host: str, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
         mfa: bool | None = None, linger: float = LINGER_SECONDS, say: Callable[[str], None] = lambda text: None,
@@ -71,8 +79,12 @@ class Remote:
         """What is being set up."""
         self.received: Queue[Message | MachineError] = Queue()
         self._name, self._have = secrets.token_hex(8), 0
-        self._attach_request: dict[str, Any] = {}
+        self._request: dict[str, Any] = {}
+        """What `boot` needs to know about the run."""
         self._unanswered: list[str] = []
+        self._needed: list[str] = []
+        """The requests that opened the task and prepared the inputs."""
+        self._answered = self._renewals = 0
         self._connection: Connection | None = None
         self._sending = threading.Lock()
         self._ended = threading.Event()
@@ -83,14 +95,13 @@ class Remote:
     def start(self) -> None:
         """Connects, brings what is missing, and attaches. Raises MachineError, in one line, if that fails."""
         for wait in (*BUSY_WAITS, None):
-            self.found, self.stage = [], "connection"
-            connection = Connection(self.host, self.mfa)
+            connection = self.connected()
             try:
                 self._set_up(connection)
                 self._attach(connection)
                 break
             except BaseException as error:
-                connection.close()
+                connection.close(QUIT_SECONDS)  # over there, what was begun ends first
                 if isinstance(error, NONSENSE):
                     raise self.nonsense(error) from error
                 if wait is None or not isinstance(error, InUse):
@@ -106,8 +117,18 @@ class Remote:
             f"or whether it is the machine that you mean: ssh {self.host}"
         )
 
+    def connected(self) -> Connection:
+        """Returns a new connection."""
+        return Connection(self.host, self.mfa)
+
+    def meet(self, connection: Connection, hello: str) -> None:
+        """Connects to the resident process over there, which is started if it does not run."""
+        connection.request("attach", **self._request, hello=hello)
+
     def _set_up(self, connection: Connection) -> None:
         code, tar = files.code()
+        self.found.clear()
+        self.stage = "connection"
         facts = connection.request("facts", code=code, root=self.bundle.root_key)
         python = ".".join(map(str, facts["python"]))
         self._worked(f"{self.host} is {facts['node']}, Python {python} ({facts['executable']})", "files")
@@ -117,13 +138,13 @@ class Remote:
         if self.order is not None and self.store:
             connection.request("put", [self.store], kind="store", key=self.order.store, size=len(self.store))
         self._worked(f"{facts['cache']}, {facts['free'] / 1e9:.0f} GB free", "environment")
-        made = "" if connection.python else prepared(connection, facts, self.say)
-        env = f"{facts['cache']}/env/{made}" if made else f"TILEWRIGHT_REMOTE_PYTHON={connection.python}"
+        made = "" if connection.python else prepared(connection, facts, self.say, self.packages)
+        env = f"{facts['cache']}/env/{made}" if made else f"{connection.settings[PYTHON]}: {connection.python}"
         self._worked(env, "resident process")
         cwd = self.bundle.folder
         who = f"{getpass.getuser()}@{platform.node()}:{self.bundle.root}"
         parts = [who, self.bundle.key, code, made, connection.python, cwd, *self.command, "", *self.worker]
-        self._attach_request = {
+        self._request = {
             "run": hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16], "environment": made,
             "python": facts["executable"] if connection.python else "", "code": code, "work": self.bundle.key,
             "cwd": cwd, "linger": self.linger,
@@ -150,8 +171,8 @@ class Remote:
         whose = f"{getpass.getuser()} on {platform.node()}, process {os.getpid()}"
         columns = shutil.get_terminal_size((120, 24)).columns
         seen = self._name, whose, self._have, self.seed
-        hello = said.Attach(*seen, self.command, self.worker, columns, self.order)
-        connection.request("attach", **self._attach_request, hello=encode(hello).rstrip("\n"))
+        hello = said.Attach(*seen, self.command, self.worker, columns, self._answered, self.order)
+        self.meet(connection, encode(hello).rstrip("\n"))
         line = connection.readline(ANSWER_SECONDS)
         greeting = decode(line) if line is not None else None
         if isinstance(greeting, said.Busy):
@@ -161,9 +182,7 @@ class Remote:
         if not isinstance(greeting, said.Attached):
             raise connection.failure(line or "")
         if self.place is not None and not greeting.known:
-            raise RefusedThere(
-                f"the run on {self.host} ended while the connection was lost; fix: run the same command again"
-            )
+            self._renew(greeting.place)
         self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
         self._worked(f"ends {self.linger:g} s after the last connection", self.stage)
         with self._sending:
@@ -171,23 +190,57 @@ class Remote:
             for request in self._unanswered:
                 connection.write(request)
 
+    def _renew(self, place: OtherMachine) -> None:
+        """Begins again with a resident process that replaces one that died. Raises RefusedThere if too many died, or if
+        it has a GPU of another model: times of both cannot be compared.
+        """
+        before, now = (each.gpu.name if each and each.gpu else "no GPU" for each in (self.place, place))
+        if before != now:
+            raise RefusedThere(
+                f"the run on {self.host} cannot go on: {place.name} has {now}, and the run began on {before}; fix: ask "
+                "for one model only, and run the same command again"
+            )
+        self._renewals += 1
+        if self.command or self._renewals > MOST_RENEWALS:
+            raise RefusedThere(f"the run on {self.host} died; fix: run the same command again")
+        self.say(f"the resident process on {self.host} died and was replaced; the step that it ran is repeated")
+        with self._sending:
+            self._have = 0
+            self._unanswered[:0] = [each for each in self._needed if each not in self._unanswered]
+
     # Talking ----------------------------------------------------------------------------------------
 
     def number(self) -> int:
         self._number += 1
         return self._number
 
-    def send(self, request: said.OpenRequest | said.StepRequest) -> None:
-        """Sends a request. It is sent again if the connection is lost before `answered`."""
-        with self._sending:
-            self._unanswered.append(encode(request))
-            if self._connection is not None:
-                self._connection.write(self._unanswered[-1])
+    def send(self, request: said.OpenRequest | said.StepRequest, prepares: bool = False) -> None:
+        """Sends a request. It is sent again if the connection is lost before `answered`.
 
-    def answered(self) -> None:
-        """Says that all requests were answered."""
+        prepares: whether later steps need what this one prepares.
+        """
+        with self._sending:
+            line = encode(request)
+            self._unanswered.append(line)
+            if isinstance(request, said.OpenRequest):
+                self._needed = [line]
+            elif prepares:
+                self._needed = [*self._needed[:1], line]
+            if self._connection is not None:
+                self._connection.write(line)
+
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    def kill(self, again: bool) -> None:
+        """Ends a resident process that hangs. Another one replaces it. ``again``: what was asked of it is repeated."""
+        raise MachineError(f"the resident process on {self.host} hangs; fix: end it there")
+
+    def answered(self, number: int) -> None:
+        """Says that all requests up to this one were answered."""
         with self._sending:
             self._unanswered.clear()
+            self._answered, self._renewals = number, 0
 
     def brought(self) -> None:
         """Says that what the command left is here."""
@@ -204,7 +257,7 @@ class Remote:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.write(encode(said.Quit()))
-            connection.close(5.0)  # it ends when the process over there does
+            self.ended_well = connection.close(QUIT_SECONDS)  # it ends when the process over there does
 
     def _listen(self) -> None:
         """Passes on what arrives. Connects again if the connection is lost."""
@@ -234,7 +287,7 @@ class Remote:
         while not self._ended.wait(wait):
             connection = None
             try:
-                connection = Connection(self.host, self.mfa)
+                connection = self.connected()
                 self._attach(connection)
                 if self._ended.is_set():  # `close` did not see this connection
                     connection.write(encode(said.Quit()))
@@ -259,9 +312,11 @@ class Remote:
                     self._connection.write(encode(said.Ping()))
 
 
-def prepared(connection: Connection, facts: dict[str, Any], say: Callable[[str], None]) -> str:
+def prepared(
+    connection: Connection, facts: dict[str, Any], say: Callable[[str], None], packages: Sequence[str] = ()
+) -> str:
     """Makes the environment over there if there is none for these versions. Returns its key."""
-    wanted = environment.requirements()
+    wanted = (*environment.requirements(), *packages)
     python, machine = facts["python"], facts["machine"]
     key = environment.key(wanted, python, machine)
     if connection.request("has", kind="env", key=key)["there"]:

@@ -29,6 +29,7 @@ from typing import Any
 from tilewright.errors import MachineError, RequestError, UnknownChoice, first_line
 from tilewright.remote import boot
 
+PYTHON, CACHE = "TILEWRIGHT_REMOTE_PYTHON", "TILEWRIGHT_REMOTE_CACHE"
 OPTIONS = (
     "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=10",
     "-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes",
@@ -97,26 +98,33 @@ def bootstrap(size: int, python: str) -> str:
 class Connection:
     """A running ssh client, and the program `boot` at its other end.
 
+    here: `boot` runs on this machine instead.
+
     Raises MachineError if there is no ssh client, or no ControlMaster where one is wanted.
     """
 
-    def __init__(self, host: str, mfa: bool | None = None, environ: Mapping[str, str] = os.environ) -> None:
-        if (why := refused_host(host)) is not None:
+    def __init__(
+        self, host: str, mfa: bool | None = None, environ: Mapping[str, str] = os.environ, here: bool = False
+    ) -> None:
+        if not here and (why := refused_host(host)) is not None:
             raise RequestError(why)
-        self.host, self.python = host, environ.get("TILEWRIGHT_REMOTE_PYTHON", "")
-        self.cache = environ.get("TILEWRIGHT_REMOTE_CACHE", "")
-        ssh, style = ssh_command(environ), style_of(mfa, environ)
-        if style == "master":
-            self._need_master(ssh)
+        self.host, self.python, self.cache = host, environ.get(PYTHON, ""), environ.get(CACHE, "")
+        self.settings = {PYTHON: PYTHON, CACHE: CACHE}
+        """What the user changes to change these."""
         program = (Path(boot.__file__).read_text(encoding="utf-8") + "\nmain()\n").encode()
-        options = [*OPTIONS, *(("-o", "ControlPath=none") if style == "direct" else ())]
-        command = [*ssh, *options, host, bootstrap(len(program), self.python)]
-        self.process = _started(command)
+        start = bootstrap(len(program), self.python)
+        self.process = _started(["sh", "-c", start] if here else self._ssh(start, mfa, environ))
         self._stderr: list[str] = []
         self._unread = bytearray()
         self._errors = threading.Thread(target=self._keep_stderr, daemon=True)
         self._errors.start()
         self._send(program)
+
+    def _ssh(self, start: str, mfa: bool | None, environ: Mapping[str, str]) -> list[str]:
+        ssh, style = ssh_command(environ), style_of(mfa, environ)
+        if style == "master":
+            self._need_master(ssh)
+        return [*ssh, *OPTIONS, *(("-o", "ControlPath=none") if style == "direct" else ()), self.host, start]
 
     def _need_master(self, ssh: Sequence[str]) -> None:
         command = [*ssh, "-o", "BatchMode=yes", "-O", "check", self.host]
@@ -157,7 +165,7 @@ class Connection:
 
     def _refused(self, reply: Mapping[str, Any]) -> RefusedThere:
         full = reply.get("errno") in (28, 122)  # ENOSPC, EDQUOT
-        fix = "; fix: free some space there, or set TILEWRIGHT_REMOTE_CACHE to another folder" if full else ""
+        fix = f"; fix: free some space there, or set {self.settings[CACHE]} to another folder" if full else ""
         return RefusedThere(f"{self.host}: {reply['error']}{fix}", full, bool(reply.get("offline")))
 
     def write(self, line: str) -> bool:
@@ -215,27 +223,28 @@ class Connection:
                 "shell's start-up files there, or print it in interactive shells only"
             )
         if code == NO_PYTHON:
-            return MachineError(no_python(self.host, stderr, self.python))
+            return MachineError(no_python(self.host, stderr, self.python, self.settings[PYTHON]))
         why = refusal(self.host, stderr)
         if why is not None:
             return MachineError(why)
         last = [line.strip() for line in stderr.splitlines() if line.strip()]
         return ConnectionLost(f"the connection to {self.host} ended: {last[-1] if last else f'exit code {code}'}")
 
-    def close(self, seconds: float = 0.0) -> None:
-        """Ends the client, after it had ``seconds`` to end by itself."""
+    def close(self, seconds: float = 0.0) -> bool:
+        """Ends the client, after it had ``seconds`` to end by itself. Returns whether it did."""
         if self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
-        if self.process.poll() is None:
+        if not (ended := self.process.poll() is not None):
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(2.0)
             self.process.kill()
             self.process.wait()
         self._errors.join(2.0)
+        return ended
 
     def _send(self, *parts: bytes) -> None:
         try:
@@ -271,12 +280,12 @@ def master(host: str) -> str:
     )
 
 
-def no_python(host: str, stderr: str, wanted: str) -> str:
+def no_python(host: str, stderr: str, wanted: str, setting: str = PYTHON) -> str:
     if wanted:
-        return f"{host}: {wanted} (TILEWRIGHT_REMOTE_PYTHON) is no Python of version 3.10 or newer"
+        return f"{host}: {wanted} ({setting}) is no Python of version 3.10 or newer"
     found = first_line(stderr, "no python3")
     found = "no python3" if "not found" in found else found
-    return f"{host} has no Python of version 3.10 or newer ({found}); fix: set TILEWRIGHT_REMOTE_PYTHON to one there"
+    return f"{host} has no Python of version 3.10 or newer ({found}); fix: set {setting} to one there"
 
 
 def refusal(host: str, stderr: str) -> str | None:

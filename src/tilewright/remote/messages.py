@@ -59,6 +59,7 @@ class Attach(Message):
 
     client: a random name of the client process, and where it runs.
     have: how many lines of the journal this client has.
+    answered: the number of the last step whose outcome this client has.
     seed: the seed for a new run.
     command: the words of a Tilewright command that runs over there as a whole; () for a run of steps.
     worker: the command of the worker process; () for the usual one.
@@ -72,6 +73,7 @@ class Attach(Message):
     command: tuple[str, ...] = ()
     worker: tuple[str, ...] = ()
     columns: int = 80
+    answered: int = 0
     order: WorkOrder | None = None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.errors import NoGpu, in_one_line
+from tilewright.errors import GridNotFound, NoGpu, in_one_line
 from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime import modes
 from tilewright.runtime.arrays import KernelObject
@@ -48,7 +48,7 @@ class Chooser:
         nowhere = Choice(self.declared.space.shipped, "shipped", "there is no GPU")
         choice = self._choice(call, mode) if call.has_gpu else nowhere
         arguments = self.declared.kernel_arguments(call.call, choice.config)
-        grid = self.declared.grid(call.call, choice.config)
+        grid = call.grid(choice.config)
         try:
             self.environment.launching()(call.stream, grid, self._kernel(choice.config), arguments)
         except OSError as error:  # cuda-tile's, for the missing library of the driver
@@ -65,6 +65,8 @@ class Chooser:
             if known is not None:
                 return self._keep(call, mode, known)
             return self._without_search(call, mode) or self._searched(call, mode)
+        except GridNotFound:
+            raise
         except Exception as error:  # the user's call goes on
             warn(f"{self.declared.name} is not tuned ({in_one_line(error)}); its shipped configuration runs")
             return self._keep(call, mode, self._shipped(call, "tuning failed"))
@@ -72,7 +74,9 @@ class Chooser:
     def _keep(self, call: MissedCall, mode: Mode, choice: Choice) -> Choice:
         """Makes the hot path launch ``choice``. If the choice is tuned, this applies to all modes of `TUNING`, else
         only to ``mode``."""
-        entry = self.declared.entry(call.call, choice.config, self._kernel(choice.config), self.environment.launching())
+        config, launching = choice.config, self.environment.launching()
+        found = call.grid(config) if self.declared.grid is None else ()
+        entry = self.declared.entry(call.call, config, self._kernel(config), launching, found)
         call.keep(TUNING if choice.tuned else (mode,), choice, entry)
         return choice
 
@@ -149,6 +153,8 @@ class Chooser:
         return self._keep(call, mode, choice or self._shipped(call, "nothing is stored"))
 
     def _searched(self, call: MissedCall, mode: Mode) -> Choice:
+        if self.declared.grid is None:
+            call.grid(call.space.shipped)  # the user hears of a grid that cannot be found before a search
         if mode is Mode.NOW:
             return self._keep(call, mode, self._locked_search(call))
         shipped = self._keep(call, mode, self._shipped(call, "it is being tuned in the background"))
@@ -214,7 +220,7 @@ class Chooser:
 
         launched, declared = call.call, self.declared
         return trials(
-            configs, lambda config: declared.grid(launched, config), declared.kernel,
+            configs, call.grid, declared.kernel,
             lambda config: declared.kernel_arguments(launched, config), declared.hints,
         )  # fmt: skip
 

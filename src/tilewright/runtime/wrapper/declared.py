@@ -63,7 +63,7 @@ class Declared:
         self,
         kernel: KernelObject,
         space: Space | Sequence[Mapping[str, Value]],
-        grid: Callable[[Call, Configuration], tuple[int, ...]],
+        grid: Callable[[Call, Configuration], tuple[int, ...]] | None = None,
         outputs: Sequence[str] | None = None,
         arguments: CallFunction | Mapping[str, CallFunction] | None = None,
         parameters: Sequence[str] | None = None,
@@ -76,7 +76,8 @@ class Declared:
     ):
         if not hasattr(kernel, "_pyfunc"):
             raise RequestError(f"{kernel!r} is no kernel; pass a function that @ct.kernel decorates")
-        _function("grid=", grid, "lambda call, config: (blocks, 1, 1)")
+        if grid is not None:
+            _function("grid=", grid, "lambda call, config: (blocks, 1, 1)")
         if launch not in (known := ("eager", "graph")):
             raise UnknownChoice("launch=", launch, known)
         self.kernel, self.grid, self.dims, self.launch = kernel, grid, dims, launch
@@ -167,15 +168,20 @@ class Declared:
         """
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
-    def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
+    def entry(
+        self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None],
+        found: tuple[int, ...] = (),
+    ) -> Entry:  # fmt: skip
         """Returns the entry that `signature.hot_function` launches for all calls with the key of ``call``.
 
         If the grid and the constants depend only on the key, they are computed once, here. If the author's functions
         read a float or an unkeyed argument, or make arrays, they are called at each launch.
+        found: the grid of all these calls, if the author gave none.
         """
-        loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
+        grid_of = self.grid or (lambda call, config: found)
+        loose = self._loose(call)
         call._read.clear()
-        grid = self.grid(call, config)
+        grid = grid_of(call, config)
         constants = [self._argument(name, call, config) for name in self.layout.constants]
         plain = all(isinstance(value, PLAIN) for value in constants)
         if self.arguments is None and plain and not (call._read & loose):
@@ -184,9 +190,27 @@ class Declared:
 
         def launch(stream: Stream, *values: CallValue) -> None:
             now = Call(self.parameters, values, hardware)
-            ct_launch(stream, self.grid(now, config), kernel, self.kernel_arguments(now, config))
+            ct_launch(stream, grid_of(now, config), kernel, self.kernel_arguments(now, config))
 
         return launch, None, *[None] * len(constants)
+
+    def _loose(self, call: Call) -> set[str]:
+        """Returns the arguments of a call whose values may differ between calls with the same key."""
+        return {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
+
+    def loose_parameters(self, call: Call, config: Configuration) -> set[str]:
+        """Returns the kernel's parameters whose values may differ between calls with the same key."""
+        loose = self._loose(call)
+
+        def reads(function: CallFunction) -> bool:
+            call._read.clear()
+            function(call, config)
+            return bool(call._read & loose)
+
+        if self.arguments is not None:
+            return {*self.kernel_parameters} if reads(self.arguments) else set()
+        derived = {name for name, function in self.derived.items() if reads(function)}
+        return derived | {name for name in loose - self.derived.keys() if name in self.kernel_parameters}
 
     @property
     def functions(self) -> dict[str, CallFunction]:

@@ -48,11 +48,32 @@ class MissedCall:
         self.device = next((device for device in map(device_of, values) if device is not None), 0)
         self.call: Call = Call(declared.parameters, values, lambda: environment.hardware(self.device))
         self.named = self.call._values
+        self._found: dict[tuple[Value, ...], tuple[int, ...]] = {}
+
+    def grid(self, config: Configuration) -> tuple[int, ...]:
+        """Returns the grid of a configuration. If the author gave none, it is found once for each set of constants.
+        Raises `GridNotFound` if it cannot be found."""
+        declared, call = self.declared, self.call
+        if declared.grid is not None:
+            return declared.grid(call, config)
+        from tilewright.runtime.search.cutile_trials import CuTileTrial
+        from tilewright.runtime.wrapper.left_out_grid import found_grid
+
+        constants = tuple(config[name] for name in declared.space.constants)
+        if constants not in self._found:
+            arguments = declared.kernel_arguments(call, config)
+            trial = CuTileTrial(config, str(config), declared.kernel, (1,), lambda: arguments, {})
+            loose = declared.loose_parameters(call, config)
+            arch = f"sm_{self.arch}" if self.has_gpu else "sm_90"
+            self._found[constants] = found_grid(declared.name, trial, loose, arch)
+        return self._found[constants]
 
     def copied(self) -> MissedCall:
         """Returns the same call on copies of its arrays and on a new stream, for a search in the background."""
         stream, values = copies(self.stream, self.values)
-        return MissedCall(self.declared, self.environment, stream, values, self.hot_key, self.known_calls)
+        copied = MissedCall(self.declared, self.environment, stream, values, self.hot_key, self.known_calls)
+        copied._found = self._found
+        return copied
 
     def known(self, mode: Mode) -> Choice | None:
         """Returns the choice for calls with this key in a mode; None if there is none yet."""

@@ -45,7 +45,7 @@ def tuned(
     kernel: KernelObject,
     *,
     space: Space | Sequence[Mapping[str, Value]],
-    grid: Callable[..., tuple[int, ...]],
+    grid: Callable[..., tuple[int, ...]] | None = None,
     outputs: Sequence[str] | None = None,
     arguments: CallFunction | Mapping[str, CallFunction] | None = None,
     parameters: Sequence[str] | None = None,
@@ -62,7 +62,8 @@ def tuned(
 
     space: a `Space`, or a list of mappings whose first one is the shipped configuration.
     grid: a function of ``call, config`` that returns 1 to 3 numbers. ``call`` has the arguments by name, and
-        ``call.hardware``.
+        ``call.hardware``. If left out, the smallest grid whose blocks store all elements of all written arrays is found
+        by trying, at the first call with a key; `RequestError` is raised at the call if it is not proved to be right.
     outputs: names of the arrays that the kernel writes. If left out, each array may be one, so all arrays that start at
         the same address are a part of the key; this costs some time at each call.
     arguments: functions of ``call, config``, by the name of the kernel's parameter whose value they return. Or one

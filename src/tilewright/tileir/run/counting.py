@@ -7,7 +7,7 @@ every access. *Distinct* bytes count each byte of memory once: the traffic that 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -194,18 +194,23 @@ class _Runs:
             self.united()
 
     def united(self) -> Array:
-        """Merges overlapping and adjacent ranges. Returns all ranges [start, end) in ascending order, shape (n, 2)."""
-        if not self._pending:
-            return np.zeros((0, 2), np.int64)
-        runs = np.concatenate(self._pending)
-        runs = runs[np.argsort(runs[:, 0], kind="stable")]
-        reach = np.maximum.accumulate(runs[:, 1])
-        opens = np.flatnonzero(np.concatenate([[True], runs[1:, 0] > reach[:-1]]))
-        closes = np.append(opens[1:] - 1, len(runs) - 1)
-        united = np.stack([runs[opens, 0], reach[closes]], axis=1)
-        self._pending, self._count = [united], len(united)
+        """Returns all ranges, merged by `united`."""
+        runs = united(self._pending)
+        self._pending, self._count = [runs], len(runs)
         self._limit = max(COMPACT_AT, 2 * self._count)
-        return united
+        return runs
+
+
+def united(parts: Sequence[Array]) -> Array:
+    """Merges overlapping and adjacent ranges. Returns all ranges [start, end) in ascending order, shape (n, 2)."""
+    runs = np.concatenate([np.zeros((0, 2), np.int64), *parts])
+    if not len(runs):
+        return runs
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(runs[:, 1])
+    opens = np.flatnonzero(np.concatenate([[True], runs[1:, 0] > reach[:-1]]))
+    closes = np.append(opens[1:] - 1, len(runs) - 1)
+    return np.stack([runs[opens, 0], reach[closes]], axis=1)
 
 
 def _length(runs: Array) -> int:
