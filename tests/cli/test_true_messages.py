@@ -1,17 +1,23 @@
-"""What a command says of what it stored is so."""
+"""What a command says of what it stored is so, and what it refuses is one line."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.made_runs import tune_run, tuned, tuned_workload
 
 from tilewright.cli import main as cli
+from tilewright.cli.config_files import path_of
 from tilewright.cli.interruption import Interrupted
+from tilewright.cli.main import main
 from tilewright.cli.shared import resumable
 from tilewright.cli.tune_output import print_tables
+from tilewright.errors import RequestError
 from tilewright.ledger.tunings import TuneLedger
 
 
@@ -60,3 +66,40 @@ def test_a_report_in_an_empty_folder_says_how_to_get_a_run(
     empty = tmp_path / "empty"
     assert cli.main([*command, "--home", str(empty)]) in (0, 2)
     assert "`tilewright tune FILE` makes one" in capsys.readouterr().err and not empty.exists()
+
+
+def test_a_pipe_is_not_read_by_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "a.py")
+    assert main(["lint", str(tmp_path / "a.py")]) == 2
+    assert "is neither a file nor a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "TASK", "--on", "ssh:a", "--on=ssh:b"], "--on is given 2 times; only tune takes several places"),
+        (["tuned", "verify", "--on", "nowhere"], "unknown place for --on 'nowhere'; known: local"),
+        (["profile", "--on", "ssh:nowhere.invalid"], "name a trace, or a program"),
+        (["report", "--merge", "a", "--html", "b.html"], "--merge only copies runs"),
+        (["tuned", "import", "EMPTY"], "there is no store EMPTY/tuned.db; name a file, or the folder with tuned.db"),
+        (
+            ["tuned", "import", "other.db"],
+            "is a database of another program; fix: name another file with tilewright tuned",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_done(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").mkdir()
+    with closing(sqlite3.connect("other.db")) as other, other:
+        other.execute("CREATE TABLE x (a)")
+    assert main(words) in (2, 3)
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_name_that_is_too_long_for_a_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="has 5000 characters, too many for a file"):
+        path_of(tmp_path, "k" * 5000)

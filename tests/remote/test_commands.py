@@ -296,7 +296,7 @@ def test_what_changed_here_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
     notes: list[str] = []
     places = results.FolderNames(str(work.tree), str(work.home), work.order)
     for _ in range(2):  # also after an interruption
-        results.bring(work.pack(), places, notes.append)
+        results.bring(work.pack(), places, notes.append, frozenset({"a.py", "b.py", "same.py"}))
     texts = {name: (user / name).read_text() for name in ("a.py", "b.py", "same.py", "new/c.txt")}
     assert texts == {"a.py": "from there", "b.py": "mine", "same.py": "old", "new/c.txt": "from there"}
     assert (home / "brought" / "b.py").read_text() == "from there"

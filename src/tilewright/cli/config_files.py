@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from tilewright.runtime.store.config_file import ConfigData, ConfigFile
 
 
+LONGEST = 200
+"""Bytes of a file's name without its ending, and without what the drafts of a file have more."""
+
+
 def path_of(folder: Path, name: str, suffix: str = ".json") -> Path:
     """Returns the path of the config file of a kernel or task."""
-    return folder / (re.sub(r"[^\w.-]+", "_", name) + suffix)
+    file = re.sub(r"[^\w.-]+", "_", name)
+    if len(file.encode()) > LONGEST:
+        raise RequestError(f"the name {file[:40]}… has {len(file)} characters, too many for a file")
+    return folder / (file + suffix)
 
 
 def earlier_at(path: Path, kernel: str, module: str, fix: str) -> ConfigFile | None:

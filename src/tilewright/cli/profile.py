@@ -64,6 +64,8 @@ def profile(
 
     Example: `tilewright profile trace.json.gz --html profile.html`
     """
+    if not what and not collectives and not cpu:
+        raise RequestError("name a trace, or a program: tilewright profile -- python train.py")
     reads = "a trace is read here, without a GPU; fix: leave --on out"
     outputs = [path for path in (html, markdown, analysis, for_agent, out) if path != Path("-")]
     refused = reads if what and _is_trace(what[0]) else ""
@@ -75,8 +77,7 @@ def profile(
     if collectives or cpu:
         _collectives(what or [], cpu, _range(steps) if steps else None, seconds, as_json)
         return
-    if not what:
-        raise RequestError("name a trace, or a program: tilewright profile -- python train.py")
+    assert what
     if _is_trace(what[0]):
         with progress(as_json) as shown:
             found, code = profiled(*_traces(what), steps=_range(steps) if steps else None, progress=shown), 0

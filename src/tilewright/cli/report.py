@@ -50,6 +50,10 @@ def report(
     ledger = home / "ledger.db" if home else None
     variable = "--home" if home else "TILEWRIGHT_HOME"
     if merge:
+        if listed or html or markdown or patch or jsonl:
+            raise RequestError(
+                "--merge only copies runs; fix: leave the other options out, then give them without --merge"
+            )
         _merge(ledger, variable, merge, as_json)
         return
     if listed:

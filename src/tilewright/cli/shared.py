@@ -161,6 +161,8 @@ def run_elsewhere(
     files, store: as in `executors.base.Executor.command`.
     """
     executor = elsewhere(on)
+    if (given := _places(context.obj)) > 1:
+        raise RequestError(f"--on is given {given} times; only tune takes several places; fix: name one")
     if executor is None:
         return
     if where is not None:
@@ -172,6 +174,11 @@ def run_elsewhere(
     with executor:
         code = executor.command(_without_on(context.obj), where, list(filter(None, paths)), files, store)
     raise typer.Exit(code)
+
+
+def _places(words: Sequence[str]) -> int:
+    ours = [*takewhile(lambda word: word != "--", words)]
+    return ours.count("--on") + sum(word.startswith("--on=") for word in ours)
 
 
 def _without_on(words: Sequence[str]) -> list[str]:

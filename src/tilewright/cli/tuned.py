@@ -12,7 +12,18 @@ import typer
 
 from tilewright.cli import config_files, terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import HERE, All, AsJson, On, group, print_json, print_rows, progress, run_elsewhere
+from tilewright.cli.shared import (
+    HERE,
+    All,
+    AsJson,
+    On,
+    elsewhere,
+    group,
+    print_json,
+    print_rows,
+    progress,
+    run_elsewhere,
+)
 from tilewright.cli.tuned_chosen import criteria_of, with_key
 from tilewright.errors import RequestError, StorageError
 
@@ -181,7 +192,10 @@ def import_(
     from tilewright.runtime.store import exporting
     from tilewright.runtime.store.config_file import load
     from tilewright.runtime.store.other_machines import store_at
+    from tilewright.runtime.store.winners import NAME
 
+    if lacking := next((file for file in files if file.is_dir() and not (file / NAME).is_file()), None):
+        raise RequestError(f"there is no store {lacking / NAME}; name a file, or the folder with {NAME}")
     stores = {file: store for file in files if (store := store_at(file)) is not None}
     contents = [load(file) for file in files if file not in stores]  # raises before anything is stored
     imported: list[tuple[str, Imported | MergedWinner]] = [
@@ -209,7 +223,7 @@ def _merged(file: Path) -> Sequence[MergedWinner]:
     """Merges the store of another machine. Says which of its rows are left out."""
     from tilewright.runtime.store.other_machines import SharedWinners, readable
 
-    return _store().merge(tuple(readable(SharedWinners(file, strict=True), _noted)))
+    return _store().merge(tuple(readable(SharedWinners(file, strict=True, variable="tilewright tuned import"), _noted)))
 
 
 def _explain_kept(stored: Sequence[Winner], replace: bool) -> None:
@@ -245,7 +259,7 @@ def verify(
 
     Example: `tilewright tuned verify --json`
     """
-    if on != HERE:
+    if elsewhere(on) is not None:
         from tilewright.runtime.store.winners import NAME, folder
 
         if not (stored := folder() / NAME).is_file():

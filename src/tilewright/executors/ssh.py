@@ -13,7 +13,7 @@ from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
 from tilewright.remote import messages as said
-from tilewright.remote.client import LINGER_SECONDS, Remote
+from tilewright.remote.client import LINGER_SECONDS, NONSENSE, Remote
 from tilewright.remote.command import run_command
 from tilewright.remote.connection import refused_host
 from tilewright.remote.files import task_there, texts_there
@@ -112,9 +112,7 @@ class Ssh(Executor):
                 self.close()
                 raise message
             if isinstance(message, said.Progressed) and message.number == request.number:
-                advanced = decode(message.advanced)
-                assert isinstance(advanced, Advanced)
-                on_progress(advanced)
+                on_progress(self._decoded(Advanced, message.advanced))
             elif isinstance(message, said.StepEnded) and message.number == request.number:
                 remote.answered(message.number)
                 return self._outcome(step, message)
@@ -122,9 +120,18 @@ class Ssh(Executor):
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
         if not ended.answer:
             return Outcome[Answer](ended.status, reason=ended.reason, at=ended.at).raised(self.host)
-        answer = decode(ended.answer)
-        assert isinstance(answer, step.answer)
-        return Outcome(ended.status, answer)
+        return Outcome(ended.status, self._decoded(step.answer, ended.answer))
+
+    def _decoded(self, kind: type[Answer], line: str) -> Answer:
+        """Reads a message. Raises MachineError if it is none, or another one."""
+        assert self.remote is not None
+        try:
+            answer = decode(line)
+        except NONSENSE as error:
+            raise self.remote.nonsense(error) from error
+        if not isinstance(answer, kind):
+            raise self.remote.nonsense(TypeError(f"{type(answer).__name__}, not {kind.__name__}"))
+        return answer
 
     def command(
         self, words: Sequence[str], task: str | None, paths: Sequence[Path] = (), files: bool = True,

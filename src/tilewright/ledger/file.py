@@ -42,7 +42,7 @@ class Schema:
     statements: tuple[str, ...]
     """The statements that create the tables."""
     variable: str = "TILEWRIGHT_HOME"
-    """The environment variable or option that selects another file. Errors suggest it."""
+    """The environment variable, or else the option or command, that selects another file. Errors suggest it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
     """The journal mode of SQLite. With DELETE, the file can be read in a read-only folder and over a network."""
     busy_seconds: float = BUSY_SECONDS
@@ -54,7 +54,7 @@ class Schema:
     @property
     def elsewhere(self) -> str:
         """The fix that an error suggests."""
-        if self.variable.startswith("--"):
+        if not self.variable.isupper():
             return OTHER_FILE.format(variable=self.variable)
         return f"set {self.variable} to another directory"
 
@@ -94,7 +94,7 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
         if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes a damaged schema
             problem = "its schema is malformed"
         fix = next((fix for word, fix in _FIXES if word in problem), "set {variable} to a directory that you can write")
-        if variable.startswith("--"):
+        if not variable.isupper():
             fix = re.sub(r"set \{variable\} to .*", OTHER_FILE, fix)
         fix = fix.format(variable=variable, seconds=busy_seconds)
         raise StorageError(f"cannot use {path}: {problem}; fix: {fix}") from error

@@ -100,6 +100,12 @@ class LedgerFile(DatabaseFile):
         with self._reading() as connection:
             return frozenset(name for (name,) in connection.execute("SELECT id FROM runs"))
 
+    def own_names(self) -> frozenset[str]:
+        """Returns the names of the runs that were not copied from another ledger."""
+        query = "SELECT id FROM runs WHERE id NOT IN (SELECT run FROM merged)"
+        with self._reading() as connection:
+            return frozenset(name for (name,) in connection.execute(query))
+
     def runs(self, task: str | None = None) -> tuple[RunOverview, ...]:
         """Returns summaries of the runs of ``task``, or of all tasks, the newest first."""
         with self._reading() as connection:

@@ -116,6 +116,8 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise RequestError(f"no such file or folder: {path}")
+        if not path.is_dir() and not path.is_file():
+            raise RequestError(f"{path} is neither a file nor a folder, so it is not read")
         files = list(_below(path)) if path.is_dir() else [path]
         if not files:
             left_out = ", ".join(("hidden folders", *sorted(SKIPPED)))

@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import os
 import platform
+import re
 import secrets
 import shutil
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from queue import Queue
 from typing import Any
 
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import environment, files
 from tilewright.remote import messages as said
@@ -32,6 +33,12 @@ BUSY_WAITS = (0.5, 1.0, 2.0)
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0  # seconds between tries to connect again
 NEEDED_BYTES = 8 << 30
 """An environment with torch for CUDA takes about 7 GB."""
+
+
+NONSENSE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+"""The errors of answers that are not those of `boot` and of `agent`."""
+OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+"""The name of an object of git."""
 
 
 class InUse(RefusedThere):
@@ -95,11 +102,20 @@ class Remote:
                 break
             except BaseException as error:
                 connection.close(QUIT_SECONDS)  # over there, what was begun ends first
+                if isinstance(error, NONSENSE):
+                    raise self.nonsense(error) from error
                 if wait is None or not isinstance(error, InUse):
                     raise
                 time.sleep(wait)
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()
+
+    def nonsense(self, error: BaseException) -> MachineError:
+        """Returns the error for an answer that is not one of Tilewright's."""
+        return MachineError(
+            f"{self.host} does not answer as Tilewright does ({in_one_line(error)}); fix: see what it prints at login, "
+            f"or whether it is the machine that you mean: ssh {self.host}"
+        )
 
     def connected(self) -> Connection:
         """Returns a new connection."""
@@ -144,7 +160,8 @@ class Remote:
             return
         if bundle.tree and not facts["git"]:
             raise MachineError(f"{self.host} has no git, which unpacks the task's files; fix: install git there")
-        packed = bundle.packed(facts["last"])
+        last = str(facts["last"])
+        packed = bundle.packed(last if OBJECT.fullmatch(last) else "")
         connection.request(
             "files", [packed, bundle.tar], key=bundle.key, root=bundle.root_key, tree=bundle.tree,
             bundle=len(packed), tar=len(bundle.tar),
@@ -247,13 +264,17 @@ class Remote:
         while (connection := self._connection) is not None:
             while (line := connection.readline()) is not None:
                 self._have += 1
-                self.received.put(decode(line))
+                try:
+                    self.received.put(decode(line))
+                except NONSENSE as error:
+                    self.received.put(self.nonsense(error))
+                    return
             if self._ended.is_set():
                 return
             try:
                 self._again(connection)
-            except MachineError as error:
-                self.received.put(error)
+            except (MachineError, *NONSENSE) as error:
+                self.received.put(error if isinstance(error, MachineError) else self.nonsense(error))
                 return
 
     def _again(self, lost: Connection) -> None:

@@ -12,6 +12,7 @@ from tilewright.errors import MachineError
 from tilewright.remote import messages as said
 from tilewright.remote import results
 from tilewright.remote.client import Remote
+from tilewright.remote.unpacking import MOST_UNPACKED
 
 
 def run_command(remote: Remote) -> int:
@@ -27,7 +28,7 @@ def run_command(remote: Remote) -> int:
             code = following.to_the_end()
             packed.flush()
             if packed.tell():
-                results.bring(Path(packed.name), following.names, remote.say)
+                results.bring(Path(packed.name), following.names, remote.say, remote.bundle.names())
         remote.brought()
         if following.closed is not None:
             raise following.closed
@@ -60,9 +61,17 @@ class _Following:
             elif isinstance(message, said.TextPrinted):
                 self._print(message)
             elif isinstance(message, said.LeftPart):
-                self.packed.write(base64.b64decode(message.data))
+                self._keep(message)
             elif isinstance(message, said.CommandEnded):
                 return message.code
+
+    def _keep(self, part: said.LeftPart) -> None:
+        try:
+            self.packed.write(base64.b64decode(part.data))
+        except ValueError as error:
+            raise self.remote.nonsense(error) from error
+        if self.packed.tell() > MOST_UNPACKED:
+            raise MachineError(f"{self.remote.host} sends back more than {MOST_UNPACKED >> 20} MiB")
 
     def _print(self, printed: said.TextPrinted) -> None:
         stream = sys.stdout if printed.to == 1 else sys.stderr

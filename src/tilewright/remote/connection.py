@@ -38,6 +38,8 @@ STYLES = ("direct", "master", "probe")
 PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "python3.14")
 NO_PYTHON = 93
 """The exit code over there if no suitable Python is found."""
+MOST_UNREAD = 512 << 20
+"""The most bytes of one line. The longest lines have the inputs or the machine code of a step."""
 CHECK_SECONDS, LOOK_SECONDS = 15.0, 0.5
 ANSWER_SECONDS = 150.0
 """The resident process may take `boot.START_SECONDS` to start."""
@@ -192,6 +194,10 @@ class Connection:
             if part == b"" or (part is None and self.process.poll() is not None):
                 return None
             self._unread += part or b""
+            if len(self._unread) > MOST_UNREAD:
+                self._stderr.append(f"a line of more than {MOST_UNREAD >> 20} MiB")
+                self.process.kill()
+                return None
         line = self._unread[: end + 1].decode("utf-8", "replace")
         del self._unread[: end + 1]
         return line
@@ -301,6 +307,7 @@ def refusal(host: str, stderr: str) -> str | None:
         ("Connection refused", "no ssh server answers there"), ("timed out", "it does not answer"),
         ("No route to host", "there is no route to it"), ("Network is unreachable", "the network is unreachable"),
         ("Too many authentication failures", "your agent offers too many keys; set IdentitiesOnly for it"),
+        ("hostname contains invalid characters", "its name has characters that no name of a host has"),
         ("Bad configuration option", first_line(stderr)), ("Bad owner or permissions", first_line(stderr)),
     ):  # fmt: skip
         if words in stderr:

@@ -58,6 +58,15 @@ class Bundle:
     def root_key(self) -> str:
         return _key_of(self.root)
 
+    def names(self) -> frozenset[str]:
+        """Returns the names of the files, relative to ``root``."""
+        with tarfile.open(fileobj=io.BytesIO(self.tar)) as tar:
+            names = frozenset(tar.getnames())
+        if self.repository is None:
+            return names
+        git = Git(self.repository, {"GIT_DIR": str(self.repository)})
+        return names | set(filter(None, git("ls-tree", "-r", "-z", "--name-only", self.tree).split("\0")))
+
     def packed(self, have: str) -> bytes:
         """Returns the git bundle; nothing without a repository.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,3 +119,35 @@ def private_name(kind: str, identity: Sequence[str]) -> str:
     """Returns the name of the private repository for files of a user who has none. ``identity``: whose files."""
     digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
     return f"{kind}-{digest}"
+
+
+def bare_repository(folder: Path) -> Git:
+    """Returns a `Git` for the bare repository ``folder``. Makes it, empty, if it does not exist.
+
+    GIT_DIR is set, because the user's safe.bareRepository may forbid git to find the repository.
+    """
+    _make(folder)
+    return _bare(folder)
+
+
+def _bare(folder: Path) -> Git:
+    return Git(folder, {"GIT_DIR": str(folder)})
+
+
+def _make(folder: Path) -> None:
+    """Makes an empty bare repository under a temporary name, then renames it, because another run may make it as
+    well."""
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / ".gitignore").write_text("*\n")  # the folder may be in a checkout
+    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    draft.mkdir()
+    Git(draft)("init", "--quiet", "--bare", "--template=", ".")
+    _bare(draft)("config", "core.autocrlf", "false")
+    try:
+        draft.rename(folder)
+    except OSError:  # another run has made it
+        shutil.rmtree(draft)
+        if not folder.is_dir():
+            raise

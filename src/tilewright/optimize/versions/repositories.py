@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.ledger.file import make_private
-from tilewright.tools.git import TREE, Git, GitError, private_name
+from tilewright.tools.git import TREE, Git, GitError, bare_repository, private_name
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 """Git's messages for a folder that is not in a checkout. All other messages are reported as errors."""
@@ -109,30 +107,4 @@ def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
     """Returns the private repository for ``identity``. Makes it if it does not exist."""
     make_private(home)
     folder = home / "repositories" / private_name(name, identity)
-    _make(folder)
-    return _bare(folder)
-
-
-def _bare(folder: Path) -> Git:
-    """Returns a `Git` with GIT_DIR set, because the user's safe.bareRepository may forbid git to find the
-    repository."""
-    return Git(folder, {"GIT_DIR": str(folder)})
-
-
-def _make(folder: Path) -> None:
-    """Makes an empty bare repository under a temporary name, then renames it, because another run may make it as
-    well."""
-    if folder.is_dir():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    (folder.parent / ".gitignore").write_text("*\n")  # the folder may be in a checkout
-    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
-    draft.mkdir()
-    Git(draft)("init", "--quiet", "--bare", "--template=", ".")
-    _bare(draft)("config", "core.autocrlf", "false")
-    try:
-        draft.rename(folder)
-    except OSError:  # another run has made it
-        shutil.rmtree(draft)
-        if not folder.is_dir():
-            raise
+    return bare_repository(folder)

@@ -151,10 +151,11 @@ def folder() -> Path:
 
 class Winners:
     """The winners at ``path`` (default: ``tuned.db`` in `folder`). A problem of the store causes one warning, and the
-    store counts as empty. ``strict``: a problem raises `StorageError`, and the wait for another writer is longer."""
+    store counts as empty. ``strict``: a problem raises `StorageError`, and the wait for another writer is longer.
+    ``variable``: what selects another file, as in `Schema`."""
 
-    def __init__(self, path: Path | None = None, *, strict: bool = False):
-        self._path, self._strict = path, strict
+    def __init__(self, path: Path | None = None, *, strict: bool = False, variable: str = VARIABLE):
+        self._path, self._strict, self._variable = path, strict, variable
 
     @property
     def path(self) -> Path:
@@ -246,7 +247,7 @@ class Winners:
             turn = _Turn(path, ledger_file.BUSY_SECONDS if self._strict else HURRIED_SECONDS * patience)
             while True:
                 try:
-                    with StoreFile(path, turn.patience) as file, _one_thread():
+                    with StoreFile(path, turn.patience, self._variable) as file, _one_thread():
                         return ask(file)
                 except StorageError as error:
                     if not (_is_locked(error) and turn.comes()):
@@ -323,8 +324,8 @@ def _is_locked(error: StorageError) -> bool:
 class StoreFile(DatabaseFile):
     """The file, opened by the first call and closed at the end of ``with``. Every method may raise `StorageError`."""
 
-    def __init__(self, path: Path, patience: float):
-        super().__init__(path, replace(TUNED, busy_seconds=min(ATTEMPT_SECONDS, patience)))
+    def __init__(self, path: Path, patience: float, variable: str):
+        super().__init__(path, replace(TUNED, busy_seconds=min(ATTEMPT_SECONDS, patience), variable=variable))
         self._patience = patience
 
     def there(self) -> bool:
