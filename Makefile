@@ -83,7 +83,7 @@ test-cutedsl: setup
 
 # The same for Ray. Its processes end with the tests.
 RAY := $(CURDIR)/.venv/ray
-RAY_TESTS := tests/ray
+RAY_TESTS := tests/ray_cluster
 test-ray: setup
 	$(PY) -m venv $(RAY)
 	$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet 'ray[client]>=2.50,<3'

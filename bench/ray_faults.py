@@ -35,8 +35,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import BENCH, lines_of, made_here, write
-from tests.ray.kit import RayCluster
-from tests.ray.tuning import SimulatedRay
+from tests.ray_cluster.kit import RayCluster
+from tests.ray_cluster.tuning import SimulatedRay
 from tests.remote.kit import children, processes, wait_for
 from tests.remote.tuning import WORKER
 from tests.tune.test_tune import OPS

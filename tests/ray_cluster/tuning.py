@@ -1,6 +1,6 @@
 """A command that tunes on a Ray cluster whose GPUs are simulated. Tests run it as a process that they may kill.
 
-python -m tests.ray.tuning ADDRESS TASK FOLDER LEDGER
+python -m tests.ray_cluster.tuning ADDRESS TASK FOLDER LEDGER
 """
 
 from __future__ import annotations

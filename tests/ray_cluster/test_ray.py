@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.ray.kit import RayCluster, needs_ray
-from tests.ray.tuning import executor
+from tests.ray_cluster.kit import RayCluster, needs_ray
+from tests.ray_cluster.tuning import executor
 from tests.remote.kit import wait_for
 from tests.tune.test_tune import OPS as FOUR
 
@@ -135,7 +135,7 @@ class Tuning:
 
     def __init__(self, cluster: RayCluster, ops: str, folder: Path) -> None:
         self.folder, self.hold = folder, folder / "hold"
-        self.command = [sys.executable, "-m", "tests.ray.tuning", cluster.address, ops, str(folder)]
+        self.command = [sys.executable, "-m", "tests.ray_cluster.tuning", cluster.address, ops, str(folder)]
         self.command.append(str(folder / "runs.db"))
         self.hold.touch()
 
