@@ -160,8 +160,8 @@ def run_elsewhere(
     refused: why the command cannot run elsewhere as it was given; "" if it can.
     files, store: as in `executors.base.Executor.command`.
     """
-    executor = elsewhere(on)
-    if (given := _places(context.obj)) > 1:
+    executor, words = elsewhere(on), context.obj or ()  # None where a test calls the application without words
+    if (given := _places(words)) > 1:
         raise RequestError(f"--on is given {given} times; only tune takes several places; fix: name one")
     if executor is None:
         return
@@ -172,7 +172,7 @@ def run_elsewhere(
     if refused:
         raise RequestError(f"--on {on}: {refused}")
     with executor:
-        code = executor.command(_without_on(context.obj), where, list(filter(None, paths)), files, store)
+        code = executor.command(_without_on(words), where, list(filter(None, paths)), files, store)
     raise typer.Exit(code)
 
 
