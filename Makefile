@@ -10,7 +10,7 @@
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo check test test-gpu test-hosts test-versions test-cutedsl test-ray
+.PHONY: setup demo lint check test test-gpu test-hosts test-versions test-cutedsl test-ray
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -40,10 +40,12 @@ endif
 demo: setup
 	$(PY) -m tilewright tune examples/matmul.py --workload 4096
 
-check: setup
+lint: setup
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m mypy
+
+check: lint
 	$(PY) -m pytest -q tests/test_house.py tests/test_docs.py
 
 # What the first limit does not end, the second one does: it ends the process, and the other tests go on.

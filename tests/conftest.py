@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import hashlib
 import importlib
 import os
@@ -41,8 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The files that tests write and change within a second keep no bytecode: Python could not tell it is stale."""
+    """The files that tests write and change within a second keep no bytecode: Python could not tell it is stale.
+
+    The garbage collector leaves the tests themselves alone, and runs less often: it took 15 % of the time.
+    """
     sys.dont_write_bytecode = True
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # otherwise libraries report at the end that objects are left
 
 
 @pytest.fixture(autouse=True)
