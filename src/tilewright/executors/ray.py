@@ -51,9 +51,10 @@ class Cluster:
     def __init__(self, address: str, files: brought.Surroundings) -> None:
         try:
             import ray
+            from ray import is_initialized  # which a folder called ray, that is no package, does not have
         except ImportError:
             raise MachineError("--on ray needs the package ray; fix: pip install 'tilewright[ray]'") from None
-        if ray.is_initialized():
+        if is_initialized():
             raise RequestError("this process uses Ray already; fix: run Tilewright in a process of its own")
         self.ray: Any = ray
         self.name = "the Ray cluster" + ("" if address == "auto" else f" at {address}")
