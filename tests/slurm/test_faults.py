@@ -179,7 +179,8 @@ def test_a_killed_slurmd_that_comes_back_changes_nothing(run: Run, cluster: Clus
 
 def test_a_preempted_allocation_is_replaced(run: Run, cluster: Cluster) -> None:
     held = run.hold()
-    urgent = cluster.say("sbatch", "--parsable", "-p", "urgent", "-N2", "--exclusive", "--wrap=sleep 600").strip()
+    wanted = ("--parsable", "--output=/dev/null", "-p", "urgent", "-N2", "--exclusive", "--wrap=sleep 600")
+    urgent = cluster.say("sbatch", *wanted).strip()
     wait_for(lambda: run.remark("a job with a higher priority took its place (PREEMPTED)"))
     cluster.say("scancel", urgent)
     wait_for(lambda: run.noted("began", "held") == 2)
