@@ -115,7 +115,7 @@ def controller(trial: Trial) -> None:
 
 def preempted(trial: Trial) -> None:
     wrap = ["--wrap=sleep 600", "-N2", "--exclusive", f"--output={trial.folder}/urgent"]
-    urgent = trial.cluster.say("sbatch", "--parsable", "--output=/dev/null", "-p", "urgent", *wrap).strip()
+    urgent = trial.cluster.say("sbatch", "--parsable", "-p", "urgent", *wrap).strip()
     for _ in range(200):
         if trial.cluster.say("squeue", "-h", "-j", urgent, "-o", "%T").strip() == "RUNNING":
             break
