@@ -70,8 +70,7 @@ def tune(
     ):  # fmt: skip
         task = shared.loaded(where)
         kinds = tuning.gpu_kinds(task, archs, executors)
-        for kind in kinds:
-            task.on(kind.target.board.arch).selected(workload)
+        task.selected(workload)  # a name that is no workload's is refused before anything is written
         if results:
             from tilewright.optimize.versions.leftovers import prune_killed
 

@@ -126,9 +126,8 @@ class _Sharing:
             try:
                 result = self.work(judge, lambda: self.put(_Begun()), workload)
             except MachineError as error:
-                if self._leave(number, workload, str(error)):
-                    return
-                self.put(error)
+                if not self._leave(number, workload, str(error)):
+                    self.put(error)
                 return
             except BaseException as error:  # raised again in the caller's thread
                 self.put(error)
