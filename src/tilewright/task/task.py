@@ -312,7 +312,7 @@ class Task(Declaration):
         Compilers assume that no other argument shares the memory that a kernel writes. An input may be passed more than
         once, because a kernel that writes an input is incorrect anyway.
         """
-        passed = Counter(map(_memory, _flat(launch.args)))
+        passed = Counter(map(_memory, flat_arguments(launch.args)))
         given = Counter(map(_memory, tensors.values()))  # in a run in place, two names share memory
         for name in self.outputs.keys() & tensors.keys():
             memory = _memory(tensors[name])
@@ -341,11 +341,11 @@ class Task(Declaration):
         return declared or next(iter(self.inputs.values())).dtype
 
 
-def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+def flat_arguments(arguments: Iterable[Any]) -> Iterator[Any]:
     """Yields the arguments, including those inside lists and descriptors."""
     for argument in arguments:
         if isinstance(argument, list | tuple):
-            yield from _flat(argument)
+            yield from flat_arguments(argument)
         else:
             yield argument.base if isinstance(argument, Descriptor) else argument
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 from tilewright.errors import RequestError
 from tilewright.records import Failed, Value
 from tilewright.runtime.arrays import CallValue, facts_of
+from tilewright.task.task import flat_arguments
 from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, ArraySpec
 
 if TYPE_CHECKING:
@@ -96,17 +97,19 @@ class SpecifiedTrial:
         """Returns the arguments of the compiled kernel, without the constants that are in its code."""
         return self.language.arguments(self.launch)
 
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns the specifications of the launch's arrays, also of those in lists, by name."""
+        return {each.name: each for each in flat_arguments(self.launch.args) if isinstance(each, ArraySpec)}
+
     def counted(self, module: TileModule, lowered: Lowered, seconds: float, blocks: int | None) -> CountedWork | None:
         """Returns the counted work of a launch on ``blocks`` blocks, or on all blocks; None if counting is
         impossible. ``module``: the Tile IR of ``lowered``."""
         from tilewright.inspect.work import count_launch
         from tilewright.tileir.run.launching import Runnable
 
-        flat = (each for arg in self.launch.args for each in (arg if isinstance(arg, list) else [arg]))
-        arrays = {each.name: each for each in flat if isinstance(each, ArraySpec)}
         runnable = Runnable(self.launch, module, self.arguments(), lowered.code)
         with suppress(Exception):  # the user's search goes on without a count
-            return count_launch(runnable, arrays, seconds, blocks)
+            return count_launch(runnable, self.specs(), seconds, blocks)
         return None
 
 

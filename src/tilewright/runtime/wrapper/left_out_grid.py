@@ -92,7 +92,7 @@ def _found_grid(trial: Trial, loose: Collection[str], arch: str) -> Grid:
     written = touched(entry, arguments).written
     if not written:
         raise _Unproved("the kernel writes no array")
-    specs = {array.name: array for array in _arrays(described.launch.args)}
+    specs = described.specs()
     _refuse_dependent(entry)
     _refuse_loose(described, entry, loose)
     by_pointers = any(op.name.startswith("store_ptr") for op in entry.walk())
@@ -104,12 +104,6 @@ def _found_grid(trial: Trial, loose: Collection[str], arch: str) -> Grid:
         raise _Unproved("several axes of the grid decide together which elements a block stores")
     runnable = Runnable(described.launch, module, arguments, lowered.code)
     return _GridSearch(runnable, specs, written).grid(axes)
-
-
-def _arrays(args: object) -> list[ArraySpec]:
-    if isinstance(args, (list, tuple)):
-        return [array for each in args for array in _arrays(each)]
-    return [args] if isinstance(args, ArraySpec) else []
 
 
 def _refuse_dependent(entry: KernelEntry) -> None:
