@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tilewright.errors import MachineError, NoGpu, RequestError
 from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
-from tilewright.hardware.gpu import Gpu
+from tilewright.hardware.gpu import Gpu, detect
 from tilewright.records import Machine
 
 DRIVER = 580
@@ -103,6 +103,12 @@ def runs_cuda_13(version: str | None, gpu: Gpu) -> bool:
     if version:
         return int(version.split(".")[0]) >= DRIVER
     return tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
+
+
+def this_machine() -> OtherMachine:
+    """Returns this machine as another one sees it."""
+    gpu = detect()
+    return OtherMachine(platform.node(), gpu, driver_version() if gpu else None, host())
 
 
 def host() -> str:

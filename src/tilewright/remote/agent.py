@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -30,16 +31,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from tilewright.errors import MachineError, in_one_line
-from tilewright.hardware.gpu import detect
-from tilewright.hardware.machine import OtherMachine, driver_version, host
+from tilewright.hardware.machine import OtherMachine, this_machine
 from tilewright.remote import messages as said
 from tilewright.remote.boot import address, is_own
 from tilewright.remote.kept import KeptFile, KeptOutcome
+from tilewright.remote.serving import PrintingCommand, session_of
 from tilewright.remote.work import WorkFolder
-from tilewright.worker.early import WORKER
 from tilewright.worker.messages import Advanced, Message, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
 from tilewright.worker.session import Session
@@ -58,18 +58,19 @@ Request = said.OpenRequest | said.StepRequest
 class Agent:
     """Serves one run.
 
+    path: SOCKET (see above).
     folder: the folder with the task's files.
     run: the folder of the run in an allocation; None elsewhere.
     """
 
-    def __init__(self, folder: Path, linger: float, run: Path | None = None) -> None:
-        self.folder, self.linger, self.run = folder, linger, run
+    def __init__(self, path: str, folder: Path, linger: float, run: Path | None = None) -> None:
+        self.path, self.folder, self.linger, self.run = path, folder, linger, run
         self.file = KeptFile(None if run is None else run / "outcomes")
         self.journal: list[str] = []
         self.kept: dict[str, said.StepEnded] = {}
         """Outcomes that were finished for earlier clients, by their step and the inputs before it. Each is used once,
         so a client that measures twice gets two measurements."""
-        self.first: said.Attach | None = None
+        self.attached: said.Attach | None = None
         """What the last client attached with, and the seed of the first one."""
         self.client = ""
         self._changed = threading.Condition()
@@ -81,10 +82,10 @@ class Agent:
         self._context = self._opened = ""
         self._session: Session | None = None
         self._work: WorkFolder | None = None
-        self._command: subprocess.Popen[str] | None = None
+        self._command: PrintingCommand | None = None
         self._brought = False
         self._ending = False  # what ends from now on ends with this process, which says nothing about it
-        self._copies = tempfile.mkdtemp(prefix="tilewright-")
+        self._copies = Path(tempfile.mkdtemp(prefix="tilewright-"))
 
     # Connections ------------------------------------------------------------------------------------
 
@@ -114,7 +115,7 @@ class Agent:
             assert isinstance(attach, said.Attach)
             with self._changed:
                 if self._connection is not None and attach.client != self.client:
-                    other = self.first.whose if self.first else ""
+                    other = self.attached.whose if self.attached else ""
                     lines.write(encode(said.Busy(other)))
                     lines.flush()
                     return
@@ -138,27 +139,26 @@ class Agent:
 
     def _greeted(self, attach: said.Attach) -> said.Attached:
         """Takes a client, and starts what it wants if it is the first."""
-        gpu = detect()
-        place = OtherMachine(os.uname().nodename, gpu, driver_version() if gpu else None, host())
+        place = this_machine()
         if self.run is not None:
             with suppress(OSError):
                 going(self.run, "served").touch()
         new = attach.client != self.client
-        resumed = self.first is not None or self._taken_over(attach, place)
+        resumed = self.attached is not None or self._taken_over(attach, place)
         if new:
             self.client, self._taken = attach.client, 0
             if resumed and not attach.command:
                 self.journal.clear()
                 self.kept |= self._fresh
                 self._fresh = {}
-        self.first = self.first or attach
+        self.attached = self.attached or attach
         if new:
-            self.first = replace(attach, seed=self.first.seed)
+            self.attached = replace(attach, seed=self.attached.seed)
         if attach.order is not None and self._work is None:
-            name = Path(sys.argv[1]).name if self.run is None else self.run.name
+            name = Path(self.path).name if self.run is None else self.run.name
             self._work = WorkFolder(name, self.folder, attach.order)
             threading.Thread(target=self._run_command, args=(attach, self._work), daemon=True).start()
-        return said.Attached(place, self.first.seed, resumed and new, not new)
+        return said.Attached(place, self.attached.seed, resumed and new, not new)
 
     def _taken_over(self, attach: said.Attach, place: OtherMachine) -> bool:
         """Takes over what a process that died has finished for the run. Returns whether there was one.
@@ -174,7 +174,7 @@ class Agent:
             received = each.client == attach.client and each.ended.number <= attach.answered
             if received and self.kept.get(each.key) is each.ended:
                 del self.kept[each.key]
-        self.first = replace(attach, seed=seed)
+        self.attached = replace(attach, seed=seed)
         return True
 
     def _write(self, connection: socket.socket, have: int) -> None:
@@ -226,13 +226,9 @@ class Agent:
             return
         if self._session is not None:
             self._session.close()
-        files = {}
-        for place, (name, text) in enumerate(request.files):
-            copy = Path(self._copies) / f"{request.number}-{place}.py"
-            copy.write_text(text)
-            files[str(self.folder / name)] = str(copy)
-        worker = self.first.worker if self.first and self.first.worker else WORKER
-        self._session = Session(str(self.folder / request.where), worker, files)
+        (scratch := self._copies / str(request.number)).mkdir(exist_ok=True)
+        worker = self.attached.worker if self.attached else ()
+        self._session = session_of(self.folder, request.where, dict(request.files), scratch, worker)
         self._opened, self._context = opened, ""
 
     def _ended(self, client: str, request: said.StepRequest) -> said.StepEnded:
@@ -301,24 +297,12 @@ class Agent:
         self._note("", ended)
 
     def _ran(self, attach: said.Attach, work: WorkFolder) -> int:
-        pipe, variables = subprocess.PIPE, {"COLUMNS": str(attach.columns)} | work.environment()
-        self._command = subprocess.Popen(
-            [sys.executable, *starting(attach.command)], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
-            text=True, errors="replace", env=os.environ | variables,
-            cwd=work.tree / os.path.relpath(os.getcwd(), self.folder),
+        self._command = PrintingCommand(
+            [sys.executable, *starting(attach.command)], work.tree / os.path.relpath(os.getcwd(), self.folder),
+            {"COLUMNS": str(attach.columns)} | work.environment(),
+            lambda to, line: self._note("", said.TextPrinted(to, line)),
         )  # fmt: skip
-        streams = [(1, self._command.stdout), (2, self._command.stderr)]
-        threads = [threading.Thread(target=self._print, args=each, daemon=True) for each in streams]
-        for thread in threads:
-            thread.start()
-        code = self._command.wait()
-        for thread in threads:
-            thread.join()
-        return code
-
-    def _print(self, to: int, stream: IO[str]) -> None:
-        for line in stream:
-            self._note("", said.TextPrinted(to, line))
+        return self._command.wait()
 
     # The end ----------------------------------------------------------------------------------------
 
@@ -332,18 +316,16 @@ class Agent:
         """Ends all processes of the run, and this one."""
         self._ending = True
         with suppress(OSError):
-            os.unlink(sys.argv[1])
-        if self._command is not None and self._command.poll() is None:
-            self._command.terminate()
+            os.unlink(self.path)
+        if self._command is not None and self._command.process.poll() is None:
+            self._command.process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._command.wait(END_SECONDS)
+                self._command.process.wait(END_SECONDS)
         if self._work is not None and (self._brought or not self._work.is_of_use):
             self._work.remove()
         if self._session is not None:
             self._session.close(wait=False)
-        for copy in Path(self._copies).iterdir():
-            copy.unlink()
-        os.rmdir(self._copies)
+        shutil.rmtree(self._copies, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)  # this process leads its group, which has no others
         os._exit(0)
 
@@ -360,7 +342,7 @@ def starting(words: Sequence[str]) -> list[str]:
 
 def main() -> None:
     path, folder, linger, *run = sys.argv[1:]
-    agent = Agent(Path(folder), float(linger), Path(run[0]) if run else None)
+    agent = Agent(path, Path(folder), float(linger), Path(run[0]) if run else None)
     if agent.run is not None and not going(agent.run).exists():
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
