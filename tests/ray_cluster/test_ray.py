@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.ray_cluster.kit import RayCluster, needs_ray
 from tests.ray_cluster.tuning import executor
-from tests.remote.kit import wait_for
+from tests.remote.kit import wait_for, written_broken_task, written_ops
 from tests.tune.test_tune import OPS as FOUR
 
 from tilewright.cli.main import main
@@ -53,9 +53,7 @@ def _environ(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ops(tmp_path: Path) -> str:
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "ops.py").write_text(OPS)
-    return str(tmp_path / "task" / "ops.py")
+    return written_ops(tmp_path, OPS)
 
 
 class TestRay(ExecutorContract):
@@ -64,9 +62,7 @@ class TestRay(ExecutorContract):
     @pytest.fixture(autouse=True)
     def _task(self, ops: str, tmp_path: Path, cluster: RayCluster) -> None:
         self.task, self.folder, self.cluster = ops, tmp_path, cluster
-        (tmp_path / "broken").mkdir()
-        (tmp_path / "broken" / "ops.py").write_text("import nothing_like_this")
-        self.broken_task = str(tmp_path / "broken" / "ops.py")
+        self.broken_task = written_broken_task(tmp_path)
 
     def make(self) -> Executor:
         return executor(self.cluster.address, self.folder)

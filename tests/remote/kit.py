@@ -163,6 +163,19 @@ def wait_for(happened: Callable[[], object], seconds: float = GRACE, pause: floa
         time.sleep(pause)
 
 
+def written_ops(folder: Path, text: str) -> str:
+    """Writes a task file into a folder of its own. Returns its path."""
+    (folder / "task").mkdir()
+    (file := folder / "task" / "ops.py").write_text(text)
+    return str(file)
+
+
+def written_broken_task(folder: Path) -> str:
+    (folder / "broken").mkdir()
+    (file := folder / "broken" / "ops.py").write_text("import nothing_like_this")
+    return str(file)
+
+
 def steps(folder: Path, name: str) -> int:
     file = folder / "steps"
     return file.read_text().split("\n").count(name) if file.exists() else 0

@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.kit import GRACE, Loopback, Tuning, needs_sshd, steps, wait_for
+from tests.remote.kit import (
+    GRACE,
+    Loopback,
+    Tuning,
+    needs_sshd,
+    steps,
+    wait_for,
+    written_broken_task,
+    written_ops,
+)  # fmt: skip
 from tests.remote.tuning import H200, executor
 from tests.tune.test_tune import OPS as FOUR
 
@@ -57,9 +66,7 @@ def _environ(loop: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ops(tmp_path: Path) -> str:
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "ops.py").write_text(OPS)
-    return str(tmp_path / "task" / "ops.py")
+    return written_ops(tmp_path, OPS)
 
 
 class TestSsh(ExecutorContract):
@@ -68,9 +75,7 @@ class TestSsh(ExecutorContract):
     @pytest.fixture(autouse=True)
     def _task(self, ops: str, tmp_path: Path) -> None:
         self.task, self.folder = ops, tmp_path
-        (tmp_path / "broken").mkdir()
-        (tmp_path / "broken" / "ops.py").write_text("import nothing_like_this")
-        self.broken_task = str(tmp_path / "broken" / "ops.py")
+        self.broken_task = written_broken_task(tmp_path)
 
     def make(self) -> Executor:
         return executor(self.folder)

@@ -40,18 +40,12 @@ def executor(folder: Path, linger: float = 60.0, host: str = "loop") -> Simulate
     return SimulatedSsh(host, (sys.executable, WORKER, str(folder)), linger)
 
 
-def run(executor: Callable[[Path, float], Executor], words: Sequence[str]) -> int:
+def tuned(task: str, executor: Executor, ledger: str, workloads: str | None = None) -> int:
     """Tunes on an executor, prints the winners, and returns the exit code."""
-    task, folder, ledger, linger = words
     try:
         with interruptible([]), TuneLedger(Path(ledger)) as store:
             result = tune(
-                task,
-                executor=executor(Path(folder), float(linger)),
-                policy=Policy(max_rounds=60),
-                store=store,
-                top=3,
-                workloads="even",
+                task, executor=executor, policy=Policy(max_rounds=60), store=store, top=3, workloads=workloads
             )
     except TilewrightError as error:
         return exit_codes.error(str(error), error.exit_code, False)
@@ -61,6 +55,12 @@ def run(executor: Callable[[Path, float], Executor], words: Sequence[str]) -> in
     for workload in result.workloads:
         print(workload.workload.name, workload.best.configuration if workload.best else None, flush=True)
     return 0
+
+
+def run(executor: Callable[[Path, float], Executor], words: Sequence[str]) -> int:
+    """``words``: TASK FOLDER LEDGER LINGER."""
+    task, folder, ledger, linger = words
+    return tuned(task, executor(Path(folder), float(linger)), ledger, "even")
 
 
 if __name__ == "__main__":

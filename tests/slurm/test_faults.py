@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.kit import GRACE, ROOT, wait_for
+from tests.remote.kit import GRACE, ROOT, wait_for, written_ops
 from tests.slurm.client import WORKER
 from tests.slurm.kit import Cluster, needs_slurm, spec
 from tests.slurm.worker import noted, step
@@ -196,8 +196,7 @@ def test_a_cancelled_job_ends_the_run_in_one_line(run: Run, cluster: Cluster) ->
 
 
 def test_an_interrupted_command_releases_the_allocation_at_once(tmp_path: Path, cluster: Cluster) -> None:
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "ops.py").write_text(TASK)
+    written_ops(tmp_path, TASK)
     client = subprocess.Popen([sys.executable, "-m", "tests.slurm.client", str(tmp_path), "1000", "600"], cwd=ROOT)
     try:
         wait_for(lambda: noted(tmp_path, "began", "s1"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.kit import wait_for
+from tests.remote.kit import wait_for, written_ops
 from tests.remote.tuning import H200
 from tests.slurm.kit import Cluster, needs_slurm, spec
 
@@ -27,9 +27,7 @@ pytestmark = [needs_slurm, pytest.mark.usefixtures("environ")]
 
 @pytest.fixture
 def task(tmp_path: Path) -> str:
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "ops.py").write_text("import tilewright")
-    return str(tmp_path / "task" / "ops.py")
+    return written_ops(tmp_path, "import tilewright")
 
 
 def opened(cluster: Cluster, task: str, **values: Any) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.remote.kit import Loopback, Tuning, needs_sshd, steps, wait_for
+from tests.remote.kit import Loopback, Tuning, needs_sshd, steps, wait_for, written_broken_task, written_ops
 from tests.slurm.kit import Cluster, needs_slurm, spec
 from tests.slurm.tuning import executor
 from tests.tune.test_tune import OPS as FOUR
@@ -38,9 +38,7 @@ def loop(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def ops(tmp_path: Path) -> str:
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "ops.py").write_text(OPS)
-    return str(tmp_path / "task" / "ops.py")
+    return written_ops(tmp_path, OPS)
 
 
 class TestSlurm(ExecutorContract):
@@ -49,9 +47,7 @@ class TestSlurm(ExecutorContract):
     @pytest.fixture(autouse=True)
     def _task(self, ops: str, tmp_path: Path) -> None:
         self.task, self.folder = ops, tmp_path
-        (tmp_path / "broken").mkdir()
-        (tmp_path / "broken" / "ops.py").write_text("import nothing_like_this")
-        self.broken_task = str(tmp_path / "broken" / "ops.py")
+        self.broken_task = written_broken_task(tmp_path)
 
     def make(self) -> Executor:
         return executor(self.folder)
