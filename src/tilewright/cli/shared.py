@@ -160,8 +160,9 @@ def run_elsewhere(
     refused: why the command cannot run elsewhere as it was given; "" if it can.
     files, store: as in `executors.base.Executor.command`.
     """
-    executor, words = elsewhere(on), context.obj or ()  # None where a test calls the application without words
-    if (given := _places(words)) > 1:
+    executor = elsewhere(on)
+    words, given = _without_on(context.obj or ())  # None where a test calls the application without words
+    if given > 1:
         raise RequestError(f"--on is given {given} times; only tune takes several places; fix: name one")
     if executor is None:
         return
@@ -172,20 +173,17 @@ def run_elsewhere(
     if refused:
         raise RequestError(f"--on {on}: {refused}")
     with executor:
-        code = executor.command(_without_on(words), where, list(filter(None, paths)), files, store)
+        code = executor.command(words, where, list(filter(None, paths)), files, store)
     raise typer.Exit(code)
 
 
-def _places(words: Sequence[str]) -> int:
-    ours = [*takewhile(lambda word: word != "--", words)]
-    return ours.count("--on") + sum(word.startswith("--on=") for word in ours)
-
-
-def _without_on(words: Sequence[str]) -> list[str]:
-    """Returns the words of a command without ``--on``. A program's own words, after ``--``, stay."""
+def _without_on(words: Sequence[str]) -> tuple[list[str], int]:
+    """Returns the words of a command without ``--on``, and how often it is given. A program's own words, after ``--``,
+    stay."""
     ours = list(takewhile(lambda word: word != "--", words))
-    kept = [word for word, before in zip(ours, ("", *ours), strict=False) if "--on" not in (word, before)]
-    return [*(word for word in kept if not word.startswith("--on=")), *words[len(ours) :]]
+    given = [word for word in ours if word == "--on" or word.startswith("--on=")]
+    kept = [word for word, before in zip(ours, ("", *ours), strict=False) if before != "--on" and word not in given]
+    return [*kept, *words[len(ours) :]], len(given)
 
 
 def loaded(where: str) -> Task:
