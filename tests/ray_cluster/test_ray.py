@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +16,13 @@ from pathlib import Path
 import pytest
 from tests.ray_cluster.kit import RayCluster, needs_ray
 from tests.ray_cluster.tuning import executor
-from tests.remote.kit import wait_for, written_broken_task, written_ops
+from tests.remote.kit import OtherMachineContract, Tuning, steps, wait_for, written_ops
 from tests.tune.test_tune import OPS as FOUR
 
 from tilewright.cli.main import main
 from tilewright.errors import NoGpu, RequestError
 from tilewright.executors.base import Executor
 from tilewright.executors.ray import Ray
-from tilewright.testing.executors import ExecutorContract
 from tilewright.worker.messages import Advanced, Hello, PrepareInputs
 
 pytestmark = [needs_ray, pytest.mark.timeout(300)]
@@ -56,13 +54,10 @@ def ops(tmp_path: Path) -> str:
     return written_ops(tmp_path, OPS)
 
 
-class TestRay(ExecutorContract):
-    step, deadly = Hello(), PrepareInputs("deadly", 0)
-
+class TestRay(OtherMachineContract):
     @pytest.fixture(autouse=True)
-    def _task(self, ops: str, tmp_path: Path, cluster: RayCluster) -> None:
-        self.task, self.folder, self.cluster = ops, tmp_path, cluster
-        self.broken_task = written_broken_task(tmp_path)
+    def _cluster(self, cluster: RayCluster) -> None:
+        self.cluster = cluster
 
     def make(self) -> Executor:
         return executor(self.cluster.address, self.folder)
@@ -126,37 +121,22 @@ def test_from_outside_the_cluster_through_its_client_port(cluster: RayCluster, o
 # A run of tune ------------------------------------------------------------------------------------
 
 
-class Tuning:
-    """A process that tunes on the cluster, with races that wait while `hold` is there."""
-
-    def __init__(self, cluster: RayCluster, ops: str, folder: Path) -> None:
-        self.folder, self.hold = folder, folder / "hold"
-        self.command = [sys.executable, "-m", "tests.ray_cluster.tuning", cluster.address, ops, str(folder)]
-        self.command.append(str(folder / "runs.db"))
-        self.hold.touch()
-
-    def start(self) -> subprocess.Popen[str]:
-        env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        pipe = subprocess.PIPE
-        return subprocess.Popen(self.command, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
-
-    def racing(self) -> bool:
-        return self.steps("RaceField") > 0
-
-    def steps(self, name: str) -> int:
-        file = self.folder / "steps"
-        return file.read_text().split("\n").count(name) if file.exists() else 0
+def tuning(cluster: RayCluster, ops: str, folder: Path) -> Tuning:
+    run = Tuning(ops, folder)
+    run.command = [sys.executable, "-m", "tests.ray_cluster.tuning", cluster.address, ops, str(folder)]
+    run.command.append(str(folder / "runs.db"))
+    return run
 
 
 def test_tune_shares_the_workloads_and_a_killed_worker_loses_nothing(
     cluster: RayCluster, ops: str, tmp_path: Path
 ) -> None:
-    run = Tuning(cluster, ops, tmp_path)
+    run = tuning(cluster, ops, tmp_path)
     process = run.start()
-    wait_for(lambda: run.steps("RaceField") == 2, WAIT)
+    wait_for(lambda: steps(tmp_path, "RaceField") == 2, WAIT)
     assert len(cluster.workers()) == 2, "one for each workload"
     os.kill(cluster.workers()[0], signal.SIGKILL)
-    wait_for(lambda: run.steps("RaceField") == 3, WAIT)
+    wait_for(lambda: steps(tmp_path, "RaceField") == 3, WAIT)
     run.hold.unlink()
     out, errors = process.communicate(timeout=WAIT)
     assert process.returncode == 0, errors
@@ -169,7 +149,7 @@ def test_tune_shares_the_workloads_and_a_killed_worker_loses_nothing(
 def test_the_end_of_the_command_ends_its_workers(
     number: signal.Signals, cluster: RayCluster, ops: str, tmp_path: Path
 ) -> None:
-    run = Tuning(cluster, ops, tmp_path)
+    run = tuning(cluster, ops, tmp_path)
     process = run.start()
     wait_for(run.racing, WAIT)
     below = cluster.worker_processes()
@@ -239,7 +219,7 @@ def test_the_end_of_the_cluster_is_one_line(ops: str, tmp_path: Path) -> None:
     ended = RayCluster(1)
     try:
         ended.start()
-        run = Tuning(ended, ops, tmp_path)
+        run = tuning(ended, ops, tmp_path)
         process = run.start()
         wait_for(run.racing, WAIT)
         ended.stop()

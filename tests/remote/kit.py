@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.testing.executors import ExecutorContract
+from tilewright.worker.messages import Hello, PrepareInputs
+
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 needs_sshd = pytest.mark.skipif(
     SSHD is None or shutil.which("ssh") is None, reason="needs an ssh server; fix: apt-get install openssh-server"
@@ -170,10 +173,17 @@ def written_ops(folder: Path, text: str) -> str:
     return str(file)
 
 
-def written_broken_task(folder: Path) -> str:
-    (folder / "broken").mkdir()
-    (file := folder / "broken" / "ops.py").write_text("import nothing_like_this")
-    return str(file)
+class OtherMachineContract(ExecutorContract):
+    """The kit of executors for one that runs steps elsewhere. The module has a fixture ``ops``, which is a task."""
+
+    step, deadly = Hello(), PrepareInputs("deadly", 0)
+
+    @pytest.fixture(autouse=True)
+    def _task(self, ops: str, tmp_path: Path) -> None:
+        self.task, self.folder = ops, tmp_path
+        (tmp_path / "broken").mkdir()
+        (broken := tmp_path / "broken" / "ops.py").write_text("import nothing_like_this")
+        self.broken_task = str(broken)
 
 
 def steps(folder: Path, name: str) -> int:

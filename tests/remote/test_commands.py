@@ -40,14 +40,6 @@ pytestmark = [needs_sshd, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    made = Loopback(tmp_path_factory.mktemp("ssh"))
-    made.start()
-    yield made
-    made.stop()
-
-
 @pytest.fixture(autouse=True)
 def _environ(loop: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name, value in loop.environ.items():

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +22,11 @@ import pytest
 from tests.remote.kit import (
     GRACE,
     Loopback,
+    OtherMachineContract,
     Tuning,
     needs_sshd,
     steps,
     wait_for,
-    written_broken_task,
     written_ops,
 )  # fmt: skip
 from tests.remote.tuning import H200, executor
@@ -41,21 +40,12 @@ from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import client, environment, files
 from tilewright.remote.client import prepared
 from tilewright.remote.connection import Connection, refusal
-from tilewright.testing.executors import ExecutorContract
 from tilewright.tune.tune import tune
 from tilewright.worker.messages import Hello, PrepareInputs
 
 pytestmark = [needs_sshd, pytest.mark.timeout(240)]
 OPS = FOUR.replace("(None, 2)", "(None,)")
 """Two configurations."""
-
-
-@pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    made = Loopback(tmp_path_factory.mktemp("ssh"))
-    made.start()
-    yield made
-    made.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +59,7 @@ def ops(tmp_path: Path) -> str:
     return written_ops(tmp_path, OPS)
 
 
-class TestSsh(ExecutorContract):
-    step, deadly = Hello(), PrepareInputs("deadly", 0)
-
-    @pytest.fixture(autouse=True)
-    def _task(self, ops: str, tmp_path: Path) -> None:
-        self.task, self.folder = ops, tmp_path
-        self.broken_task = written_broken_task(tmp_path)
-
+class TestSsh(OtherMachineContract):
     def make(self) -> Executor:
         return executor(self.folder)
 

@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.remote.kit import Loopback, Tuning, needs_sshd, steps, wait_for, written_broken_task, written_ops
+from tests.remote.kit import Loopback, OtherMachineContract, Tuning, needs_sshd, steps, wait_for, written_ops
 from tests.slurm.kit import Cluster, needs_slurm, spec
 from tests.slurm.tuning import executor
 from tests.tune.test_tune import OPS as FOUR
 
 from tilewright.cli.main import main
 from tilewright.executors.base import Executor
-from tilewright.testing.executors import ExecutorContract
-from tilewright.worker.messages import Hello, PrepareInputs
 
 pytestmark = [needs_slurm, pytest.mark.usefixtures("environ")]
 OPS = FOUR.replace("(None, 2)", "(None,)")
@@ -41,14 +39,7 @@ def ops(tmp_path: Path) -> str:
     return written_ops(tmp_path, OPS)
 
 
-class TestSlurm(ExecutorContract):
-    step, deadly = Hello(), PrepareInputs("deadly", 0)
-
-    @pytest.fixture(autouse=True)
-    def _task(self, ops: str, tmp_path: Path) -> None:
-        self.task, self.folder = ops, tmp_path
-        self.broken_task = written_broken_task(tmp_path)
-
+class TestSlurm(OtherMachineContract):
     def make(self) -> Executor:
         return executor(self.folder)
 
