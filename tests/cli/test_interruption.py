@@ -59,6 +59,23 @@ INTERRUPTED = {
         del thing
         while True: pass
     """,
+    "code that swallows it": """
+        try:
+            interrupt()
+        except BaseException:
+            pass
+        time.sleep(600)
+    """,
+    "code that cleans up for long": """
+        try:
+            interrupt()
+        finally:
+            for _ in range(5):
+                try:
+                    time.sleep(0.1)
+                except BaseException:
+                    print("stopped while it cleans up", file=sys.stderr)
+    """,
     "text that is executed": "exec('interrupt()')",
     "code that makes another error of it": """
         try:

@@ -5,16 +5,18 @@ This module imports little. A signal that arrives during the other imports is th
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-AGAIN_SECONDS = 0.01
+LOOK_SECONDS = 0.1
 
 
 class Signalled(KeyboardInterrupt):
@@ -43,33 +45,34 @@ def interruptible(received: list[int]) -> Iterator[None]:
 
     received: the list to which the number of each signal is appended. From the first signal on, this process prints no
         warnings and no ignored exceptions. Interrupted code causes both, for example a coroutine that is never awaited.
+
+    Some code swallows the exception: Python itself in destructors and callbacks, some modules in C, every bare
+    ``except``. Therefore a thread looks again until the block ends, and the exception is raised again where it is lost.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ended = False
+    ended = looks = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:  # `timeout` sends SIGTERM twice; the second must not stop the clean-up
-            signal.signal(number, signal.SIG_IGN)
-        received.append(number)
+        nonlocal looks
+        look, looks = looks, False
+        again = look or (number == signal.SIGTERM and number in received)  # `timeout` sends SIGTERM twice
+        if ended or (again and _on_its_way()):  # the clean-up must not stop
+            return
         silence()
+        if not look:
+            received.append(number)
+            if len(received) == 1:  # a plain thread, because a signal may arrive while `threading` holds its locks
+                _thread.start_new_thread(look_again, ())
         raise Signalled(number)
 
-    def silence() -> None:
-        warnings.simplefilter("ignore")
-        sys.unraisablehook = ignored
-
-    def ignored(unraisable: sys.UnraisableHookArgs) -> None:
-        """Sends a signal that Python ignored again, a little later. Python ignores exceptions in destructors and
-        callbacks, including interruptions."""
-        if issubclass(unraisable.exc_type, KeyboardInterrupt) and not ended:
-            signal.signal(received[-1], interrupt)
-            threading.Timer(AGAIN_SECONDS, again, received[-1:]).start()
-
-    def again(number: int) -> None:
-        if not ended:
-            signal.pthread_kill(main_thread, number)
+    def look_again() -> None:
+        nonlocal looks
+        while not ended:
+            time.sleep(LOOK_SECONDS)
+            looks = True
+            signal.pthread_kill(main_thread, received[-1])
 
     main_thread = threading.get_ident()
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
@@ -86,10 +89,23 @@ def interruptible(received: list[int]) -> Iterator[None]:
     finally:
         ended = True
         for number, handler in before.items():
-            if signal.getsignal(number) is interrupt:
+            if number not in received:  # a late look still arrives
                 signal.signal(number, handler)
         if received:
             silence()  # again, because the end of a `warnings.catch_warnings` restores the filters
+
+
+def silence() -> None:
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _: None
+
+
+def _on_its_way() -> bool:
+    """Whether this thread handles a `Signalled`: it cleans up, or turns it into an `Interrupted`."""
+    handled = sys.exc_info()[1]
+    while handled is not None and not isinstance(handled, Signalled | Interrupted):
+        handled = handled.__context__
+    return handled is not None
 
 
 def ending(received: Collection[int]) -> tuple[str, int]:

@@ -53,21 +53,23 @@ def work(folder: Path) -> None:
         raise RequestError(f"{folder} has no request.json, so it is not the folder of a job; job_start starts a job")
     verb: Verb = request["verb"]
     shown = ProgressFile(folder / "progress.json")
-    outcome: dict[str, Encodable]
+
+    def ended(outcome: Mapping[str, Encodable]) -> None:
+        write(folder / "outcome.json", {**outcome, "ended": time.time()})
+
     try:
         with turn(folder, partial(shown, "waiting for other jobs", 0, None)) if verb in MEASURES else nullcontext():
             whole, reply = VERBS[verb](shown, **request["arguments"])
         write(folder / "result.json", to_json(whole))
-        outcome = {"state": "done", "reply": to_json(reply)}
-    except KeyboardInterrupt:
-        outcome = {"state": "cancelled"}
+        ended({"state": "done", "reply": to_json(reply)})
+    except KeyboardInterrupt:  # it is handled until the file is written: a signal that got lost is raised again
+        ended({"state": "cancelled"})
     except TilewrightError as error:
-        outcome = {"state": "failed", "error": " ".join(str(error).split())}
+        ended({"state": "failed", "error": " ".join(str(error).split())})
     except (Exception, SystemExit) as error:
         traceback.print_exception(error)
         ours = f"{in_one_line(error)}: a mistake in Tilewright; its traceback is in {folder / 'log'}"
-        outcome = {"state": "failed", "error": in_task(error) if place_in_task(error) else ours}
-    write(folder / "outcome.json", {**outcome, "ended": time.time()})
+        ended({"state": "failed", "error": in_task(error) if place_in_task(error) else ours})
 
 
 @dataclass
