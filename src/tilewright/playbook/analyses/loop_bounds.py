@@ -1,0 +1,138 @@
+"""Writes the bounds of a loop from the masks in it: of the iterations that see something, or that see everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import range_of
+from tilewright.playbook.analyses.iterations import NotKnown, Sums, sums
+from tilewright.playbook.analyses.masked_tiles import Limit, MaskedTile, loops_with_masks, negated
+from tilewright.playbook.base import KernelFacts
+from tilewright.source.syntax import Function, Source, dotted
+
+Part: TypeAlias = tuple[tuple[str, ...], str]
+"""The guards of an expression, and the expression: it counts only where all guards hold."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One end of a range of iterations, as the least or the greatest of several expressions.
+
+    parts: the first has no guards.
+    """
+
+    function: str
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The bound as one expression."""
+        value = self.parts[0][1]  # cuTile's min takes two numbers
+        for guards, part in self.parts[1:]:
+            smaller = f"{self.function}({value}, {part})"
+            value = f"({smaller} if {_all(guards)} else {value})" if guards else smaller
+        return value
+
+    def statements(self, name: str) -> Iterator[str]:
+        """Yields the statements that assign the bound to ``name``."""
+        yield f"{name} = {Bound(self.function, tuple(part for part in self.parts if not part[0])).text}"
+        for guards, part in self.parts:
+            if guards:
+                yield f"if {_all(guards)}:\n    {name} = {self.function}({name}, {part})"
+
+    @property
+    def is_plain(self) -> bool:
+        return not any(guards for guards, _ in self.parts)
+
+
+def _all(guards: Sequence[str]) -> str:
+    return " and ".join(f"({each})" if " or " in each or " if " in each else each for each in guards)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a loop: ``for name in range(start, end, step)``."""
+
+    name: str
+    start: str
+    end: str
+    step: str
+
+    @classmethod
+    def of(cls, source: Source, loop: cst.For) -> Header:
+        texts = [source.code(each) for each in range_of(loop)]
+        start, end = ("0", texts[0]) if len(texts) == 1 else texts[:2]
+        return cls(dotted(loop.target), start, end, texts[2] if len(texts) > 2 else "1")
+
+    def after(self, bound: str) -> str:
+        """Returns the first value from ``bound`` on that the variable takes; it may be less than the start."""
+        if self.is_single:
+            return bound
+        start, step = (
+            text if text.isidentifier() or text.isdigit() else f"({text})" for text in (self.start, self.step)
+        )
+        if start == "0":
+            return f"({bound} + {step} - 1) // {step} * {step}"
+        return f"{start} + ({bound} - {start} + {step} - 1) // {step} * {step}"
+
+    def iterations(self, start: Bound, end: Bound) -> str:
+        """Returns the number of iterations between two bounds, as an expression."""
+        return f"max(0, cdiv(({end.text}) - ({start.text}), {self.step}))"
+
+    @property
+    def whole(self) -> tuple[Bound, Bound]:
+        return greatest(self.start, ()), least(self.end, ())
+
+    @property
+    def is_single(self) -> bool:
+        return self.step == "1"
+
+
+def least(first: str, limits: Iterable[Part]) -> Bound:
+    return Bound("min", (((), first), *_others(first, limits)))
+
+
+def greatest(first: str, limits: Iterable[Part]) -> Bound:
+    return Bound("max", (((), first), *_others(first, limits)))
+
+
+def _others(first: str, limits: Iterable[Part]) -> list[Part]:
+    """Returns the distinct limits other than ``first``. One that holds with a guard and without it loses the guard."""
+    kept = [limit for limit in dict.fromkeys(limits) if limit[1] != first]
+    for place, (guards, text) in enumerate(kept):
+        for guard in guards:
+            rest = tuple(each for each in guards if each != guard)
+            opposite = next(
+                (each for each in kept if each[1] == text and set(each[0]) == {*rest, negated(guard)}), None
+            )
+            if opposite is not None:
+                others = [each for each in kept if each not in (kept[place], opposite)]
+                return _others(first, [*others, (rest, text)])
+    return kept
+
+
+def guarded(limits: Iterable[Limit], *, fully: bool) -> Iterator[Part]:
+    """Yields the guards and the bound of each limit (`Limit.bound`)."""
+    return ((limit.guards, limit.bound(fully=fully)) for limit in limits)
+
+
+def masked_loops(source: Source, facts: KernelFacts) -> Iterator[tuple[Function, cst.For, Sequence[MaskedTile]]]:
+    """Yields the loops with masked tiles of the launched kernel and its helpers."""
+    if facts.kernel not in source.kernels:
+        return
+    for name in sorted(source.called_by([facts.kernel]), key=list(source.functions).index):
+        for loop, tiles in loops_with_masks(source, source.functions[name]):
+            yield source.functions[name], loop, tiles
+
+
+def counted(source: Source, facts: KernelFacts, function: Function, loop: cst.For, *ranges: str) -> Sums | None:
+    """Returns the number of iterations of each range over the blocks of all launches. None if it is not known."""
+    place = function.name.value, source.place(loop)[0]
+    try:
+        return sums(source, facts.kernel, facts.launches, place, ranges)
+    except NotKnown:
+        return None

@@ -1,0 +1,257 @@
+"""Shows that an iteration of a loop changes nothing if a tile in it is hidden, by computing with what is known of it.
+
+    score hidden           low (minus infinity)
+    higher = max(m, score)     m
+    part = exp(score - higher)     zero
+    fade = exp(m - higher)     one
+    total = mma(part, v, total * fade)     total
+    m = higher     m
+
+The maximum m must be above minus infinity already, scales must be positive, and values finite: zero times infinity is
+no zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read, pairs_of, reaching
+from tilewright.playbook.analyses.masked_tiles import LOW, ZERO, MaskedTile, hidden_constant, negated
+from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, same_elements, tile_call
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
+
+ONE, UNKNOWN = "one", "unknown"
+_OLD = "value of "
+_SPREAD = ("expand_dims", "broadcast_to")
+_TURNED = ("transpose", "permute", "cat", "extract")
+_LEAVING = (cst.Break, cst.Continue, cst.Return, cst.While)
+
+
+def changed_names(source: Source, function: Function, loop: cst.For, hidden: MaskedTile) -> set[str] | None:
+    """Returns the names that may have another value after an iteration in which ``hidden`` is hidden.
+
+    None if the iteration may store, or end the loop.
+    """
+    leaves = any(source.every(kind, loop.body) for kind in _LEAVING)
+    if leaves or not Effects(source, function).stores_nothing(loop.body):
+        return None
+    run = _Iteration(source, hidden)
+    run.block(loop.body)
+    return {name for name, value in run.values.items() if value != _OLD + name}
+
+
+def carried(source: Source, loop: cst.For) -> set[str]:
+    """Returns the names that the loop assigns, and that an iteration may read from the one before."""
+    return {name for name in names_assigned(loop.body) if _first_use(loop.body, name) == _READ}
+
+
+def read_outside(source: Source, function: Function, loop: cst.For) -> set[str]:
+    """Returns the names that the loop assigns and that are read after it, or in a loop around it."""
+    around = any(isinstance(above, LOOPS) for above in source.parents(loop))
+    own, start = set(names_assigned(loop)), source.place(loop)
+    inside = {id(name) for name in source.every(cst.Name, loop)}
+    names = (name for name in source.every(cst.Name, function) if name.value in own and id(name) not in inside)
+    return {
+        name.value for name in names
+        if _is_read(source, name) and (around or source.place(name) > start) and not _is_new(source, name, loop)
+    }  # fmt: skip
+
+
+def _is_read(source: Source, name: cst.Name) -> bool:
+    match source.parent(name):
+        case cst.AssignTarget() | cst.Param():
+            return False
+        case cst.Arg(keyword=keyword) if keyword is name:
+            return False
+        case cst.Attribute(attr=attr) if attr is name:
+            return False
+    return True
+
+
+def _is_new(source: Source, name: cst.Name, loop: cst.For) -> bool:
+    """Returns whether a name after the loop holds a value that was assigned after the loop."""
+    found = reaching(source, name.value, name)
+    return (
+        found is not None
+        and isinstance(found.node, cst.BaseSmallStatement)
+        and (source.place(found.node) > source.place(loop) and loop not in source.parents(found.node))
+    )
+
+
+_READ, _ASSIGNED, _NEITHER = "read", "assigned", "neither"
+
+
+def _first_use(body: cst.BaseSuite, name: str) -> str:
+    """Returns what a block does first with ``name``. A block that may assign it, or not, does neither."""
+    for statement in body.body:
+        if isinstance(statement, cst.If):
+            use = _READ if name in names_read(statement.test) else _of_branches(statement, name)
+        elif name in names_read(statement):
+            use = _READ
+        else:
+            assigns = isinstance(statement, (cst.SimpleStatementLine, cst.BaseSmallStatement))
+            use = _ASSIGNED if assigns and names_assigned(statement)[name] else _NEITHER
+        if use != _NEITHER:
+            return use
+    return _NEITHER
+
+
+def _of_branches(statement: cst.If, name: str) -> str:
+    uses = {_first_use(statement.body, name)}
+    match statement.orelse:
+        case cst.Else():
+            uses.add(_first_use(statement.orelse.body, name))
+        case cst.If():
+            uses.add(_of_branches(statement.orelse, name))
+        case _:
+            uses.add(_NEITHER)
+    return _READ if _READ in uses else uses.pop() if len(uses) == 1 else _NEITHER
+
+
+@dataclass
+class _Iteration:
+    """One iteration. ``values``: what each assigned name holds: a constant, or the old value of a name."""
+
+    source: Source
+    hidden: MaskedTile
+    values: dict[str, str] = field(default_factory=dict)
+
+    def block(self, body: cst.BaseSuite) -> None:
+        for statement in body.body:
+            match statement:
+                case cst.SimpleStatementLine():
+                    for part in statement.body:
+                        self._small(part)
+                case cst.If():
+                    self._branch(statement)
+                case _:
+                    self._forget(names_assigned(statement))
+
+    def _small(self, statement: cst.BaseSmallStatement) -> None:
+        match statement:
+            case cst.Assign():
+                values = [
+                    (target, UNKNOWN if value is None else self.of(value)) for target, value in pairs_of(statement)
+                ]
+                for target, value in values:
+                    if isinstance(target, cst.Name):
+                        self.values[target.value] = value
+                    else:
+                        self._forget(names_assigned(statement))
+            case cst.AugAssign(target=cst.Name(value=name)):
+                kinds = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply}
+                kind = kinds.get(type(statement.operator))
+                other = self.of(statement.value)
+                self.values[name] = UNKNOWN if kind is None else self._computed(kind, self._name(name), other)
+            case _:
+                self._forget(names_assigned(statement))
+
+    def _branch(self, statement: cst.If) -> None:
+        test = self.source.code(statement.test)
+        if test in self.hidden.guards:
+            return self.block(statement.body)
+        if negated(test) in self.hidden.guards and isinstance(statement.orelse, cst.Else):
+            return self.block(statement.orelse.body)
+        before = dict(self.values)
+        self.block(statement.body)
+        taken, self.values = self.values, before
+        match statement.orelse:
+            case cst.Else():
+                self.block(statement.orelse.body)
+            case cst.If():
+                self._branch(statement.orelse)
+        for name in {*taken, *self.values}:
+            if taken.get(name, _OLD + name) != self.values.get(name, _OLD + name):
+                self.values[name] = UNKNOWN
+        return None
+
+    def _forget(self, names: Collection[str]) -> None:
+        self.values.update(dict.fromkeys(names, UNKNOWN))
+
+    def _name(self, name: str) -> str:
+        return self.values.get(name, _OLD + name)
+
+    def of(self, node: Expression) -> str:
+        """Returns what an expression holds."""
+        if node is self.hidden.node:
+            return self.hidden.hides
+        if number(node) == 1:
+            return ONE
+        if isinstance(node, cst.Name) and node.value in self.values:
+            return self.values[node.value]
+        if (constant := hidden_constant(self.source, node)) is not None:
+            return constant
+        match node:
+            case cst.Name():
+                return _OLD + node.value
+            case cst.UnaryOperation(operator=cst.Minus()):
+                return ZERO if self.of(node.expression) == ZERO else UNKNOWN
+            case cst.BinaryOperation():
+                return self._computed(type(node.operator), self.of(node.left), self.of(node.right))
+            case cst.IfExp():
+                both = {self.of(node.body), self.of(node.orelse)}
+                return both.pop() if len(both) == 1 else UNKNOWN
+            case cst.Subscript() if new_axes(node) is not None:
+                return self.of(node.value)
+            case cst.Call():
+                return self._called(node)
+        return UNKNOWN
+
+    def _computed(self, kind: type[cst.CSTNode], left: str, right: str) -> str:
+        if kind is cst.Add:
+            return right if left == ZERO else left if right == ZERO else LOW if LOW in (left, right) else UNKNOWN
+        if kind is cst.Subtract:
+            if right == ZERO:
+                return left
+            same = left == right and left.startswith(_OLD)
+            return ZERO if same else LOW if left == LOW and right != LOW else UNKNOWN
+        if kind in (cst.Multiply, cst.MatrixMultiply):
+            if ZERO in (left, right):
+                return ZERO
+            if kind is cst.Multiply and ONE in (left, right):
+                return right if left == ONE else left
+            return LOW if kind is cst.Multiply and LOW in (left, right) else UNKNOWN
+        if kind is cst.Divide:
+            return left if left == ZERO or right == ONE else UNKNOWN
+        return UNKNOWN
+
+    def _called(self, node: cst.Call) -> str:
+        tile = tile_call(self.source, node)
+        name = tile or dotted(node.func)
+        inside = same_elements(self.source, node)
+        if inside is None and (shaped := reshaped(self.source, node)) is not None:
+            inside = shaped[0]
+        if inside is not None:
+            return self.of(inside)
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _TURNED and not tile:
+            return self._turned(node.func.value)
+        given = [self.of(arg.value) for arg in node.args if arg.keyword is None]
+        first, second = (*given, UNKNOWN, UNKNOWN)[:2]
+        kinds = {"add": cst.Add, "sub": cst.Subtract, "mul": cst.Multiply, "truediv": cst.Divide,
+                 "matmul": cst.MatrixMultiply}  # fmt: skip
+        if name in kinds:
+            return self._computed(kinds[name], first, second)
+        if name in _SPREAD:
+            return first
+        if name in _TURNED and node.args:
+            return self._turned(node.args[0].value)
+        if name in ("exp", "exp2"):
+            return {LOW: ZERO, ZERO: ONE}.get(first, UNKNOWN)
+        if name == "mma" and (total := argument(node, "acc", 2)) is not None:
+            return self.of(total) if ZERO in (first, second) else UNKNOWN
+        if name == "maximum" or (name == "max" and not tile):
+            if LOW in (first, second) and first != second:
+                return second if first == LOW else first
+            return first if first == second else UNKNOWN
+        if name in ("max", "sum"):
+            return first if first == ZERO or (name == "max" and first == LOW) else UNKNOWN
+        if name == "where" and len(given) == 3 and given[1] == given[2]:
+            return second
+        return UNKNOWN
+
+    def _turned(self, node: Expression) -> str:
+        value = self.of(node)
+        return UNKNOWN if value.startswith(_OLD) else value

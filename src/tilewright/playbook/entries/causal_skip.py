@@ -1,0 +1,105 @@
+"""Leaves out iterations in which a mask hides the whole tile: keys after the last query, or before a sliding window.
+
+    for n in range(steps):                                 →   end = min(steps, (m * TILE_M + …) // TILE_N)
+        score = ct.where(columns <= rows, score, -inf)         for n in range(end):
+
+The new bound follows from the compared positions. An iteration is left out only if a hidden tile leaves all that the
+loop carries as it was (`unchanged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.loop_bounds import Bound, Header, counted, greatest, guarded, least, masked_loops
+from tilewright.playbook.analyses.masked_tiles import Limit, MaskedTile, loops_with_masks
+from tilewright.playbook.analyses.task_code import fresh_in
+from tilewright.playbook.analyses.unchanged import carried, changed_names, read_outside
+from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.records import Value
+from tilewright.source.syntax import Function, Source
+
+LEFT_OUT = "left out"
+
+
+class CausalSkip(Entry):
+    about = EntryDescription(
+        id="causal_skip",
+        name="no hidden blocks",
+        what="bounds of a loop that leave out the iterations in which a mask hides the whole tile",
+        when="a loop over all keys whose mask compares positions: causal, a sliding window, a length",
+        when_not="masks that are loaded; rows that see no key at all; infinite values that are masked",
+        priority={"memory": 1, "balanced": 1, "compute": 1},
+        eases=("traffic", "issue slots", "conversions and special functions", "tile size", "dependent loads"),
+        together=("mask_split", "longest_first", *HINTS_OF_TILES),
+        order=133,
+        effect=Effect.assumed(1.1, 1.9),
+    )
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        found = []
+        for function, loop, tiles in masked_loops(source, facts):
+            bounds = _bounds(source, function, loop, tiles)
+            if bounds is None:
+                continue
+            header = Header.of(source, loop)
+            totals = counted(
+                source, facts, function, loop, header.iterations(*header.whole), header.iterations(*bounds)
+            )
+            if totals is not None and totals.some >= totals.every:
+                continue
+            why, promise = f"{totals or 'an unknown number of'} iterations see something", 1.0
+            if totals is not None:
+                promise = 1 - totals.some / totals.every
+            found.append(
+                Site.at(source, loop, f"hidden tiles of the loop over {header.name}", (LEFT_OUT,), promise, why)
+            )
+        return found
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        loops = dict(loops_with_masks(source, site.function(source))) if value == LEFT_OUT else {}
+        loop = site.node(source, loops, "no loop with a mask begins here")
+        bounds = _bounds(source, site.function(source), loop, loops[loop])
+        if bounds is None:
+            raise NotApplicable(f"{source.name}:{site.line}: no iteration of this loop is hidden")
+        header, statements, texts = Header.of(source, loop), list[str](), list[str]()
+        for bound, name in zip(bounds, ("start", "end"), strict=True):
+            if bound.is_plain:
+                texts.append(bound.text)
+            else:
+                texts.append(fresh_in(source, site.kernel, f"{name}_{header.name}"))
+                statements += bound.statements(texts[-1])
+        step = [] if header.is_single else [header.step]
+        shown = texts[1:] if texts[0] == "0" and not step else texts
+        new = loop.with_changes(iter=cst.parse_expression(f"range({', '.join([*shown, *step])})"), leading_lines=())
+        before = [cst.parse_statement(each) for each in statements]
+        first = (before or [new])[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
+        return source.replaced({loop: cst.FlattenSentinel([first, *[*before, new][1:]])})
+
+
+def _bounds(
+    source: Source, function: Function, loop: cst.For, tiles: Sequence[MaskedTile]
+) -> tuple[Bound, Bound] | None:
+    """Returns the start and the end of the iterations that see something; None if no mask limits them."""
+    outside = read_outside(source, function, loop)
+    kept = outside | carried(source, loop)
+    starts, ends = list[Limit](), list[Limit]()
+    for tile in tiles:
+        changed = changed_names(source, function, loop, tile)
+        if changed is None:
+            return None
+        for limit in tile.limits:
+            if limit.is_end and not changed & outside:
+                ends.append(limit)
+            elif not limit.is_end and not changed & kept:
+                starts.append(limit)
+    if not starts and not ends:
+        return None
+    header = Header.of(source, loop)
+    first = ((guards, header.after(text)) for guards, text in guarded(starts, fully=False))
+    return greatest(header.start, first), least(header.end, guarded(ends, fully=False))
+
+
+ENTRY = CausalSkip()

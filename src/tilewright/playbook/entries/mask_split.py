@@ -1,0 +1,150 @@
+"""Computes a mask only in the iterations that need it: on the diagonal, at the edge of a window, in the last tile.
+
+    for n in range(end):                                   for n in range(min(full, end)):
+        score = ct.where(columns <= rows, score, -inf)  →      …
+                                                           for n in range(max(full, 0), end):
+                                                               score = ct.where(columns <= rows, score, -inf)
+
+The order of the iterations stays the same, and a mask that is true everywhere changes nothing. So the result is equal
+to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.loop_bounds import Bound, Header, counted, greatest, guarded, least, masked_loops
+from tilewright.playbook.analyses.masked_tiles import MaskedTile, loops_with_masks
+from tilewright.playbook.analyses.task_code import fresh_in
+from tilewright.playbook.analyses.unmasked import moves_down, unmasked
+from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.records import Value
+from tilewright.source.syntax import Source
+
+TWO_LOOPS, BRANCH = "two loops", "branch"
+LONGEST = 40
+"""The most statements of a loop that is written twice."""
+
+
+class MaskSplit(Entry):
+    about = EntryDescription(
+        id="mask_split",
+        name="masks only at the edge",
+        what="a loop without masks, and one with masks for the tiles at the edge; or the masks behind a branch",
+        when="a loop over keys that masks all tiles, though most are visible: causal attention, a window, a last tile",
+        when_not="few tiles between the edges; masks that are loaded, or of every second element",
+        priority={"memory": 5, "balanced": 3, "compute": 3},
+        eases=("issue slots",),
+        together=HINTS_OF_TILES,
+        order=134,
+        effect=Effect.assumed(1.0, 1.2),
+    )
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        found = []
+        for function, loop, tiles in masked_loops(source, facts):
+            header = Header.of(source, loop)
+            edges = _edges(header, tiles)
+            if edges is None:
+                continue
+            totals = counted(source, facts, function, loop, header.iterations(*header.whole), header.iterations(*edges))
+            why, promise = f"{totals or 'an unknown number of'} iterations need no mask", 1.0
+            if totals is not None:
+                promise = totals.some / max(totals.every, 1)
+            what = f"masks in the loop over {header.name}"
+            site = Site.at(source, loop, what, (TWO_LOOPS, BRANCH), promise, why)
+            values = tuple(value for value in site.values if self._applies(source, site, value))
+            found += [Site.at(source, loop, what, values, promise, why)] if values and promise else []
+        return found
+
+    def _applies(self, source: Source, site: Site, value: Value) -> bool:
+        try:
+            self.apply(source, site, value)
+        except NotApplicable:
+            return False
+        return True
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        if value not in (TWO_LOOPS, BRANCH):
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {TWO_LOOPS}, {BRANCH}")
+        loops = dict(loops_with_masks(source, site.function(source)))
+        loop = site.node(source, loops, "no loop with a mask begins here")
+        if len(source.every(cst.BaseSmallStatement, loop)) > LONGEST and value == TWO_LOOPS:  # type: ignore[type-abstract]
+            raise NotApplicable(f"{source.name}:{site.line}: the loop is too long to be written twice")
+        return (_in_two_loops if value == TWO_LOOPS else _branched)(source, site, loop, loops[loop])
+
+
+def _edges(header: Header, tiles: Sequence[MaskedTile]) -> tuple[Bound, Bound] | None:
+    """Returns the start and the end of the iterations that need no mask. None if a mask is not understood."""
+    unknown = [guards for tile in tiles for guards in tile.unknown]
+    if () in unknown:
+        return None
+    limits = [limit for tile in tiles for limit in tile.limits]
+    starts = guarded([limit for limit in limits if not limit.is_end], fully=True)
+    ends = list(guarded([limit for limit in limits if limit.is_end], fully=True))
+    ends += [(guards, header.start) for guards in unknown]  # then all iterations need it
+    return greatest(header.start, starts), least(header.end, ends)
+
+
+def _in_two_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:
+    header = Header.of(source, loop)
+    first, last = _known_edges(source, site, header, tiles)
+    if len(first.parts) > 1 and len(last.parts) > 1:
+        raise NotApplicable(f"{source.name}:{site.line}: a window needs masks at both of its edges: three loops")
+    plain, bound = (
+        unmasked(source, site.function(source), loop, tiles).loop,
+        max(first, last, key=lambda each: len(each.parts)),
+    )
+    name = fresh_in(source, site.kernel, f"full_{header.name}")
+    before = [cst.parse_statement(text) for text in bound.statements(name)]
+    earlier, later = (plain, loop) if bound is last else (loop, plain)
+    end = name if bound is last else f"min({name}, {header.end})"
+    start = f"max({header.start}, {header.after(name)})" if bound is last else header.after(name)
+    parts = [_over(header, earlier, header.start, end), _over(header, later, start, header.end)]
+    return _placed(source, loop, [*before, *parts])
+
+
+def _over(header: Header, loop: cst.For, start: str, end: str) -> cst.For:
+    texts = [*([] if start == "0" and header.is_single else [start]), end, *([] if header.is_single else [header.step])]
+    return loop.with_changes(iter=cst.parse_expression(f"range({', '.join(texts)})"), leading_lines=())
+
+
+def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:
+    header = Header.of(source, loop)
+    found = unmasked(source, site.function(source), loop, tiles)
+    body = list(loop.body.body)
+    if not found.whole:
+        raise NotApplicable(f"{source.name}:{site.line}: a mask is a part of another expression")
+    first, last = (body.index(found.whole[place]) for place in (0, -1))
+    between = [each for each in body[first:last] if each not in found.masks]
+    if between or not moves_down(body, found.masks, first):
+        raise NotApplicable(f"{source.name}:{site.line}: other statements stand between the masks")
+    tests, before = [], []
+    for bound, name, test in zip(_known_edges(source, site, header, tiles), ("from", "to"), ("<", ">="), strict=True):
+        if len(bound.parts) > 1:
+            name = fresh_in(source, site.kernel, f"full_{name}")
+            before += [cst.parse_statement(text) for text in bound.statements(name)]
+            tests.append(f"{header.name} {test} {name}")
+    branch = cst.If(test=cst.parse_expression(" or ".join(tests)), body=cst.IndentedBlock(body=found.masks))
+    shown = [branch if each is body[last] else each for each in body if each is body[last] or each not in found.masks]
+    return _placed(
+        source, loop, [*before, loop.with_changes(body=loop.body.with_changes(body=shown), leading_lines=())]
+    )
+
+
+def _known_edges(source: Source, site: Site, header: Header, tiles: Sequence[MaskedTile]) -> tuple[Bound, Bound]:
+    edges = _edges(header, tiles)
+    if edges is None:
+        raise NotApplicable(f"{source.name}:{site.line}: a mask of this loop is not understood")
+    return edges
+
+
+def _placed(source: Source, loop: cst.For, statements: Sequence[cst.BaseStatement | cst.BaseCompoundStatement]) -> str:
+    """Returns the text with ``statements`` in place of a loop; the comments above it stay above them."""
+    first = statements[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
+    return source.replaced({loop: cst.FlattenSentinel([first, *statements[1:]])})
+
+
+ENTRY = MaskSplit()

@@ -1,0 +1,157 @@
+"""Loops that mask tiles: hidden iterations are left out, and masks are computed only where they matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import libcst as cst
+import numpy as np
+import pytest
+from tests.playbook.kit import changed_lines, verdict
+from tests.playbook.masked import CAUSAL, COUNTED, GRADIENT, LOADED, MASK, STEPS, STORED, TIGHT, UNKNOWN, WIDE, WINDOW
+from tests.playbook.plain import NORM, applied
+
+from tilewright.playbook.analyses.masked_tiles import loops_with_masks
+from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.entries.causal_skip import ENTRY as SKIP
+from tilewright.playbook.entries.causal_skip import LEFT_OUT
+from tilewright.playbook.entries.mask_split import BRANCH, TWO_LOOPS
+from tilewright.playbook.entries.mask_split import ENTRY as SPLIT
+from tilewright.source.syntax import Source
+from tilewright.testing.entries import H200, EntryContract, codes_of, loaded
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run.memory import Memory
+from tilewright.verify.images import storage
+
+
+class TestCausalSkip(EntryContract):
+    entry = SKIP
+    examples: ClassVar = {"causal": CAUSAL, "a window": WINDOW, "a gradient": GRADIENT}
+    elsewhere: ClassVar = {"bounds that are tight": TIGHT, "a loaded mask": LOADED, "no mask": NORM}
+
+
+class TestMaskSplit(EntryContract):
+    entry = SPLIT
+    examples: ClassVar = {"causal": TIGHT, "a gradient": GRADIENT}
+    elsewhere: ClassVar = {"a loaded mask": LOADED, "every second key": UNKNOWN, "no mask": NORM}
+
+
+def run_of(text: str, folder: Path) -> tuple[bytes, float]:
+    """The output of a task on its only workload, bit by bit, and the FLOP of its products."""
+    task = loaded(text, folder)
+    [workload] = task.selected(None)
+    arrays, rng = task.arrays(workload.dims), np.random.default_rng(7)
+    runnable = Launcher(task, H200).runnable(task.space.shipped, workload.dims, arrays)
+    data = {name: rng.normal(0, 1, spec.shape).astype(storage(spec.dtype)) for name, spec in arrays.items()}
+    memory = Memory()
+    addresses = {name: memory.allocate(name, array).address for name, array in data.items()}
+    done = run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)
+    assert not done.findings
+    return data["out"].tobytes(), done.counts.tensor_flop
+
+
+CASES = {
+    "causal": (CAUSAL, LEFT_OUT, 72 / 128),
+    "a window": (WINDOW, LEFT_OUT, 30 / 128),
+    "a loop with steps": (STEPS, LEFT_OUT, 72 / 128),
+    "a gradient": (GRADIENT, LEFT_OUT, 36 / 64),
+    "the masked rest last": (CAUSAL, TWO_LOOPS, 1),
+    "the masked rest first": (GRADIENT, TWO_LOOPS, 1),
+    "two loops with steps": (STEPS, TWO_LOOPS, 1),
+    "a branch at the end": (TIGHT, BRANCH, 1),
+    "a branch for a window": (WIDE, BRANCH, 1),
+}
+
+
+@pytest.mark.parametrize(("text", "value", "left"), CASES.values(), ids=CASES)
+def test_the_result_is_equal_to_the_bit(text: str, value: str, left: float, tmp_path: Path) -> None:
+    """``left``: the share of the products that is left."""
+    new = applied(SKIP if value == LEFT_OUT else SPLIT, text, tmp_path, value)
+    (before, all_flop), (after, flop) = run_of(text, tmp_path), run_of(new, tmp_path)
+    assert after == before
+    assert flop / all_flop == pytest.approx(left)
+
+
+def test_the_new_kernel_agrees_with_the_reference(tmp_path: Path) -> None:
+    new = applied(SPLIT, applied(SKIP, CAUSAL, tmp_path, LEFT_OUT), tmp_path, TWO_LOOPS)
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_fewer_instructions_are_in_the_loop_that_runs_most(tmp_path: Path) -> None:
+    """The loop without masks compares no positions."""
+    code = codes_of(loaded(applied(SPLIT, TIGHT, tmp_path, TWO_LOOPS), tmp_path))["keys"]
+    sizes = sorted(sum(loop.mix.values()) for loop in code.loops)
+    assert sizes[-2] < 0.9 * sizes[-1]
+
+
+def test_the_change_is_short(tmp_path: Path) -> None:
+    assert changed_lines(CAUSAL, applied(SKIP, CAUSAL, tmp_path, LEFT_OUT)) == (
+        ["for n in range(steps):"], ["for n in range(min(steps, (TILE * m + TILE + 31) // 32)):"],
+    )  # fmt: skip
+    new = applied(SPLIT, CAUSAL, tmp_path, BRANCH)
+    assert (
+        """
+        if n >= full_to:
+            # which keys a query sees
+            columns = n * 32 + ct.arange(32, dtype=ct.int32)[None, :]
+            score = ct.where(columns <= rows, score, LOW)
+        higher = ct.maximum"""
+        in new
+    )
+
+
+@pytest.mark.parametrize(
+    ("mask", "some", "full"),
+    [
+        ("columns <= rows", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
+        ("rows >= columns", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
+        ("columns < rows", "n < (TILE * m + TILE + 30) // 32", "n < (TILE * m) // 32"),
+        ("columns < SEEN", "n < (SEEN + 31) // 32", "n < SEEN // 32"),
+        ("SEEN > columns + 1", "n < (SEEN + 30) // 32", "n < (SEEN - 1) // 32"),
+        ("columns > rows - SEEN", "n >= (TILE * m - SEEN + 1) // 32", "n >= (TILE * m + TILE - SEEN + 31) // 32"),
+        ("~(columns > rows)", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
+        ("columns == rows", "", ""),
+        ("columns * columns <= rows", "", ""),
+        ("rows < SEEN", "", ""),
+        ("columns <= ct.load(q, (m, 0), (TILE, 1))", "", ""),
+        ("(columns <= rows) | (columns < 5)", "", ""),
+    ],
+)
+def test_bounds_follow_from_the_comparison(mask: str, some: str, full: str) -> None:
+    source = Source("task.py", CAUSAL.replace(f"ct.where({MASK},", f"ct.where({mask},"))
+    tiles = [tile for _, found in loops_with_masks(source, source.kernels["attention"]) for tile in found]
+    limits = [limit for tile in tiles for limit in tile.limits]
+    said = [
+        f"n {'<' if limit.is_end else '>='} {limit.bound(fully=fully)}" for limit in limits for fully in (False, True)
+    ]
+    assert said == ([some, full] if some else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(STORED, "no iteration of this loop is hidden"), (COUNTED, "no iteration of this loop is hidden"),
+     (NORM, "no loop with a mask begins here")],
+    ids=["stores in the loop", "a sum that grows without keys", "no mask"],
+)  # fmt: skip
+def test_an_iteration_that_does_more_stays(text: str, why: str) -> None:
+    source = Source("task.py", text)
+    [loop, *_] = source.every(cst.For)
+    with pytest.raises(NotApplicable, match=why):
+        SKIP.apply(source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
+
+
+def test_a_branch_that_loosens_a_mask_is_no_bound() -> None:
+    """``mask = mask | …`` under an ``if`` shows more, not less."""
+    looser = CAUSAL.replace(
+        "        score = ct.where(columns <= rows, score, LOW)\n",
+        "        mask = columns <= rows\n        if SEEN > 1:\n            mask = mask SIGN (columns < SEEN)\n"
+        "        score = ct.where(mask, score, LOW)\n",
+    )
+    limits = []
+    for sign in "&|":
+        source = Source("task.py", looser.replace("SIGN", sign))
+        tiles = [tile for _, found in loops_with_masks(source, source.kernels["attention"]) for tile in found]
+        limits.append([limit.guards for tile in tiles for limit in tile.limits])
+    assert limits == [[(), ("SEEN > 1",)], []]
