@@ -67,7 +67,7 @@ WINDOW = (
     .replace(f"ct.where({MASK},", f"ct.where(({MASK}) & (columns > rows - SEEN),")
     .replace(f"np.where({MASK},", f"np.where(({MASK}) & (columns > rows - 64),")
 )
-WIDE = WINDOW.replace("(q, k, v, out, 64,", "(q, k, v, out, 200,").replace("rows - 64", "rows - 200")
+WIDE = WINDOW.replace("(q, k, v, out, 64,", "(q, k, v, out, 480,").replace("rows - 64", "rows - 480")
 STEPS = (
     CAUSAL.replace("range(steps)", "range(0, k.shape[0], 32)")
     .replace("(n, 0)", "(n // 32, 0)")

@@ -200,7 +200,7 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
                 values = [int(reached.value(each)) for each in parsed]
                 totals = [total + value for total, value in zip(totals, values, strict=True)]
                 drawn = drawn or any(map(reached.depends, parsed))
-    return Sums(*totals, drawn)
+    return Sums(totals[0], totals[1], drawn)
 
 
 def _reached(

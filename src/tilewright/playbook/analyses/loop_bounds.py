@@ -10,7 +10,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import range_of
 from tilewright.playbook.analyses.iterations import NotKnown, Sums, sums
-from tilewright.playbook.analyses.masked_tiles import Limit, MaskedTile, loops_with_masks, negated
+from tilewright.playbook.analyses.masked_tiles import MaskedTile, MaskLimit, loops_with_masks, negated
 from tilewright.playbook.base import KernelFacts
 from tilewright.source.syntax import Function, Source, dotted
 
@@ -19,7 +19,7 @@ Part: TypeAlias = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
-class Bound:
+class LoopBound:
     """One end of a range of iterations, as the least or the greatest of several expressions.
 
     parts: the first has no guards.
@@ -39,7 +39,7 @@ class Bound:
 
     def statements(self, name: str) -> Iterator[str]:
         """Yields the statements that assign the bound to ``name``."""
-        yield f"{name} = {Bound(self.function, tuple(part for part in self.parts if not part[0])).text}"
+        yield f"{name} = {LoopBound(self.function, tuple(part for part in self.parts if not part[0])).text}"
         for guards, part in self.parts:
             if guards:
                 yield f"if {_all(guards)}:\n    {name} = {self.function}({name}, {part})"
@@ -79,12 +79,12 @@ class Header:
             return f"({bound} + {step} - 1) // {step} * {step}"
         return f"{start} + ({bound} - {start} + {step} - 1) // {step} * {step}"
 
-    def iterations(self, start: Bound, end: Bound) -> str:
+    def iterations(self, start: LoopBound, end: LoopBound) -> str:
         """Returns the number of iterations between two bounds, as an expression."""
         return f"max(0, cdiv(({end.text}) - ({start.text}), {self.step}))"
 
     @property
-    def whole(self) -> tuple[Bound, Bound]:
+    def whole(self) -> tuple[LoopBound, LoopBound]:
         return greatest(self.start, ()), least(self.end, ())
 
     @property
@@ -92,12 +92,12 @@ class Header:
         return self.step == "1"
 
 
-def least(first: str, limits: Iterable[Part]) -> Bound:
-    return Bound("min", (((), first), *_others(first, limits)))
+def least(first: str, limits: Iterable[Part]) -> LoopBound:
+    return LoopBound("min", (((), first), *_others(first, limits)))
 
 
-def greatest(first: str, limits: Iterable[Part]) -> Bound:
-    return Bound("max", (((), first), *_others(first, limits)))
+def greatest(first: str, limits: Iterable[Part]) -> LoopBound:
+    return LoopBound("max", (((), first), *_others(first, limits)))
 
 
 def _others(first: str, limits: Iterable[Part]) -> list[Part]:
@@ -115,8 +115,8 @@ def _others(first: str, limits: Iterable[Part]) -> list[Part]:
     return kept
 
 
-def guarded(limits: Iterable[Limit], *, fully: bool) -> Iterator[Part]:
-    """Yields the guards and the bound of each limit (`Limit.bound`)."""
+def guarded(limits: Iterable[MaskLimit], *, fully: bool) -> Iterator[Part]:
+    """Yields the guards and the bound of each limit (`MaskLimit.bound`)."""
     return ((limit.guards, limit.bound(fully=fully)) for limit in limits)
 
 

@@ -34,7 +34,7 @@ _LAYOUTS = ("expand_dims", "broadcast_to", "transpose", "permute")
 
 
 @dataclass(frozen=True)
-class Limit:
+class MaskLimit:
     """A comparison that must hold where a tile is visible: ``factor · n + rest <= 0``, with the loop's variable n.
 
     guards: the conditions of the branches in which the comparison is made.
@@ -77,14 +77,16 @@ class MaskedTile:
     limits: the known comparisons; all must hold where an element is visible.
     unknown: the guards of each comparison that is not known.
     guards: the conditions under which the value is masked at all.
+    onsets: the comparisons among them that hold from some iteration on: ``if n >= first_masked:``.
     """
 
     node: Expression
     shown: Expression
     hides: str
-    limits: tuple[Limit, ...]
+    limits: tuple[MaskLimit, ...]
     unknown: tuple[tuple[str, ...], ...]
     guards: tuple[str, ...]
+    onsets: tuple[MaskLimit, ...] = ()
 
 
 def masked_tiles(source: Source, function: Function, loop: cst.For) -> list[MaskedTile]:
@@ -114,9 +116,10 @@ class _Masks:
     def of(self, call: cst.Call) -> MaskedTile | None:
         """Returns the masked value of ``ct.where(mask, x, low)``, ``ct.where(mask, low, x)`` or ``x + ct.where(…)``."""
         given = [argument(call, name, place) for place, name in enumerate(("cond", "x", "y"))]
-        guards = self._guards(call)
-        if None in given or guards is None:
+        around = self._guards(call)
+        if None in given or around is None:
             return None
+        guards, onsets = around
         mask, first, second = given
         assert mask is not None and first is not None and second is not None
         hides = [hidden_constant(self.source, each) for each in (first, second)]
@@ -131,35 +134,51 @@ class _Masks:
             shown, hidden, holds = second, hides[0], False
         else:
             return None
-        limits, unknown = list[Limit](), list[tuple[str, ...]]()
+        limits, unknown = list[MaskLimit](), list[tuple[str, ...]]()
         for limit in self._conditions(mask, holds, call, guards):
-            if isinstance(limit, Limit):
+            if isinstance(limit, MaskLimit):
                 limits.append(limit)
             else:
                 unknown.append(limit)
-        return MaskedTile(node, shown, hidden, tuple(limits), tuple(unknown), guards) if limits else None
+        tests = (*guards, *onsets)
+        return (
+            MaskedTile(node, shown, hidden, tuple(limits), tuple(unknown), tests, tuple(onsets.values()))
+            if limits
+            else None
+        )
 
-    def _guards(self, node: cst.CSTNode) -> tuple[str, ...] | None:
-        """Returns the conditions of the branches around ``node`` in the loop. None if one of them changes."""
-        found, below = list[str](), node
+    def _guards(self, node: cst.CSTNode) -> tuple[tuple[str, ...], dict[str, MaskLimit]] | None:
+        """Returns the conditions of the branches around ``node`` in the loop, and those that hold from some iteration
+        on. None for any other condition that changes in the loop."""
+        found, onsets, below = list[str](), dict[str, MaskLimit](), node
         for above in self.source.parents(node):
             if above is self.loop:
-                return tuple(found)
+                return tuple(found), onsets
             if isinstance(above, cst.If):
-                if not self.positions.is_invariant(above.test):
-                    return None
                 test = self.source.code(above.test)
-                found.insert(0, test if below is above.body else negated(test))
+                if self.positions.is_invariant(above.test):
+                    found.insert(0, test if below is above.body else negated(test))
+                elif (onset := self._onset(above.test)) is not None and below is above.body:
+                    onsets[test] = onset
+                else:
+                    return None
             if isinstance(above, cst.IfExp):
                 return None
             below = above
         return None
 
+    def _onset(self, test: Expression) -> MaskLimit | None:
+        if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+            return None
+        [(left, operator, right)] = comparisons(test)
+        limit = self._limit(left, type(operator), right, ())
+        return None if limit is None or limit.is_end else limit
+
     # Conditions -----------------------------------------------------------------------------------------
 
     def _conditions(
         self, mask: Expression, holds: bool, at: cst.CSTNode, guards: tuple[str, ...]
-    ) -> Iterator[Limit | tuple[str, ...]]:
+    ) -> Iterator[MaskLimit | tuple[str, ...]]:
         """Yields the comparisons that must hold where a tile is visible, or the guards of one that is not known.
 
         holds: whether the mask is true where the tile is visible.
@@ -173,8 +192,8 @@ class _Masks:
                 yield from self._conditions(mask.expression, not holds, at, guards)
                 return
             case cst.Comparison() if holds or len(mask.comparisons) == 1:
-                for left, operator, right in comparisons(mask):
-                    kind = type(operator) if holds else _FLIPPED.get(type(operator))
+                for left, compared, right in comparisons(mask):
+                    kind = type(compared) if holds else _FLIPPED.get(type(compared))
                     yield self._limit(left, kind, right, guards) or guards
                 return
             case cst.Subscript() if new_axes(mask) is not None:
@@ -196,7 +215,7 @@ class _Masks:
 
     def _named(
         self, name: str, holds: bool, at: cst.CSTNode, guards: tuple[str, ...]
-    ) -> Iterator[Limit | tuple[str, ...]]:
+    ) -> Iterator[MaskLimit | tuple[str, ...]]:
         """Yields the comparisons of the mask that ``name`` holds at ``at``. It may grow in branches:
 
         mask = columns < length
@@ -214,20 +233,20 @@ class _Masks:
             return
         branch, value = grown
         inside = self._guards(value)
-        if inside is None:
+        if inside is None or inside[1]:
             yield guards
             return
-        added = tuple(dict.fromkeys((*guards, *inside)))
+        added = tuple(dict.fromkeys((*guards, *inside[0])))
         kept = list(self._conditions(value, holds, value, added))
         earlier = list(self._named(name, holds, branch, guards))
-        limits = [each for each in kept if isinstance(each, Limit)]
-        if any(isinstance(each, Limit) and not any(_equal(each, other) for other in limits) for each in earlier):
+        limits = [each for each in kept if isinstance(each, MaskLimit)]
+        if any(isinstance(each, MaskLimit) and not any(_equal(each, other) for other in limits) for each in earlier):
             yield guards  # the branch makes the mask looser, not stricter
             return
         yield from earlier
-        repeated = [each for each in earlier if isinstance(each, Limit)]
+        repeated = [each for each in earlier if isinstance(each, MaskLimit)]
         for each in kept:
-            if not (isinstance(each, Limit) and any(_equal(each, other) for other in repeated)):
+            if not (isinstance(each, MaskLimit) and any(_equal(each, other) for other in repeated)):
                 yield each
 
     def _branch_before(self, name: str, at: cst.CSTNode) -> tuple[cst.If, Expression] | None:
@@ -255,7 +274,7 @@ class _Masks:
 
     def _limit(
         self, left: Expression, kind: type[cst.BaseCompOp] | None, right: Expression, guards: tuple[str, ...]
-    ) -> Limit | None:
+    ) -> MaskLimit | None:
         """Returns ``left <= right``, or another comparison, as a limit. None if it does not depend on the iteration, or
         is not understood."""
         lower, higher = self.positions.of(left), self.positions.of(right)
@@ -271,10 +290,10 @@ class _Masks:
             return None
         [(product, times)] = parts[0].products.items()
         positive = not product or (len(product) == 1 and product[0] in self.positions.extents)
-        return Limit(*parts, guards) if positive and times else None
+        return MaskLimit(*parts, guards) if positive and times else None
 
 
-def _equal(first: Limit, second: Limit) -> bool:
+def _equal(first: MaskLimit, second: MaskLimit) -> bool:
     same = first.factor.products == second.factor.products and first.rest.total.products == second.rest.total.products
     mine, theirs = ([(str(extent), times) for extent, times in each.rest.spans] for each in (first, second))
     return same and mine == theirs

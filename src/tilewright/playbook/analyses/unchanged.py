@@ -27,6 +27,8 @@ ONE, UNKNOWN = "one", "unknown"
 _OLD = "value of "
 _SPREAD = ("expand_dims", "broadcast_to")
 _TURNED = ("transpose", "permute", "cat", "extract")
+_SIGNS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "MatrixMultiply": "@"}
+_CALLED = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "matmul": "@"}
 _LEAVING = (cst.Break, cst.Continue, cst.Return, cst.While)
 
 
@@ -142,10 +144,8 @@ class _Iteration:
                     else:
                         self._forget(names_assigned(statement))
             case cst.AugAssign(target=cst.Name(value=name)):
-                kinds = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply}
-                kind = kinds.get(type(statement.operator))
-                other = self.of(statement.value)
-                self.values[name] = UNKNOWN if kind is None else self._computed(kind, self._name(name), other)
+                sign = _SIGNS.get(type(statement.operator).__name__.removesuffix("Assign"), "")
+                self.values[name] = self._computed(sign, self._name(name), self.of(statement.value))
             case _:
                 self._forget(names_assigned(statement))
 
@@ -190,7 +190,8 @@ class _Iteration:
             case cst.UnaryOperation(operator=cst.Minus()):
                 return ZERO if self.of(node.expression) == ZERO else UNKNOWN
             case cst.BinaryOperation():
-                return self._computed(type(node.operator), self.of(node.left), self.of(node.right))
+                sign = _SIGNS.get(type(node.operator).__name__, "")
+                return self._computed(sign, self.of(node.left), self.of(node.right))
             case cst.IfExp():
                 both = {self.of(node.body), self.of(node.orelse)}
                 return both.pop() if len(both) == 1 else UNKNOWN
@@ -200,22 +201,25 @@ class _Iteration:
                 return self._called(node)
         return UNKNOWN
 
-    def _computed(self, kind: type[cst.CSTNode], left: str, right: str) -> str:
-        if kind is cst.Add:
-            return right if left == ZERO else left if right == ZERO else LOW if LOW in (left, right) else UNKNOWN
-        if kind is cst.Subtract:
-            if right == ZERO:
+    def _computed(self, sign: str, left: str, right: str) -> str:
+        either = {left, right}
+        match sign:
+            case "+" if ZERO in either:
+                return right if left == ZERO else left
+            case "-" if right == ZERO:
                 return left
-            same = left == right and left.startswith(_OLD)
-            return ZERO if same else LOW if left == LOW and right != LOW else UNKNOWN
-        if kind in (cst.Multiply, cst.MatrixMultiply):
-            if ZERO in (left, right):
+            case "-" if left == right and left.startswith(_OLD):
                 return ZERO
-            if kind is cst.Multiply and ONE in (left, right):
+            case "*" | "@" if ZERO in either:
+                return ZERO
+            case "*" if ONE in either:
                 return right if left == ONE else left
-            return LOW if kind is cst.Multiply and LOW in (left, right) else UNKNOWN
-        if kind is cst.Divide:
-            return left if left == ZERO or right == ONE else UNKNOWN
+            case "/" if left == ZERO or right == ONE:
+                return left
+            case "+" | "*" if LOW in either:
+                return LOW
+            case "-" if left == LOW != right:
+                return LOW
         return UNKNOWN
 
     def _called(self, node: cst.Call) -> str:
@@ -230,10 +234,8 @@ class _Iteration:
             return self._turned(node.func.value)
         given = [self.of(arg.value) for arg in node.args if arg.keyword is None]
         first, second = (*given, UNKNOWN, UNKNOWN)[:2]
-        kinds = {"add": cst.Add, "sub": cst.Subtract, "mul": cst.Multiply, "truediv": cst.Divide,
-                 "matmul": cst.MatrixMultiply}  # fmt: skip
-        if name in kinds:
-            return self._computed(kinds[name], first, second)
+        if name in _CALLED:
+            return self._computed(_CALLED[name], first, second)
         if name in _SPREAD:
             return first
         if name in _TURNED and node.args:

@@ -10,11 +10,21 @@ loop carries as it was (`unchanged`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import libcst as cst
 
-from tilewright.playbook.analyses.loop_bounds import Bound, Header, counted, greatest, guarded, least, masked_loops
-from tilewright.playbook.analyses.masked_tiles import Limit, MaskedTile, loops_with_masks
+from tilewright.playbook.analyses.loop_bounds import (
+    Header,
+    LoopBound,
+    Part,
+    counted,
+    greatest,
+    guarded,
+    least,
+    masked_loops,
+)
+from tilewright.playbook.analyses.masked_tiles import MaskedTile, MaskLimit, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.unchanged import carried, changed_names, read_outside
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
@@ -65,41 +75,42 @@ class CausalSkip(Entry):
         if bounds is None:
             raise NotApplicable(f"{source.name}:{site.line}: no iteration of this loop is hidden")
         header, statements, texts = Header.of(source, loop), list[str](), list[str]()
-        for bound, name in zip(bounds, ("start", "end"), strict=True):
+        for bound, name in zip(bounds, ("from", "to"), strict=True):
             if bound.is_plain:
                 texts.append(bound.text)
             else:
-                texts.append(fresh_in(source, site.kernel, f"{name}_{header.name}"))
+                texts.append(fresh_in(source, site.kernel, f"seen_{name}"))
                 statements += bound.statements(texts[-1])
         step = [] if header.is_single else [header.step]
         shown = texts[1:] if texts[0] == "0" and not step else texts
         new = loop.with_changes(iter=cst.parse_expression(f"range({', '.join([*shown, *step])})"), leading_lines=())
         before = [cst.parse_statement(each) for each in statements]
-        first = (before or [new])[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
+        first = (before or [new])[0].with_changes(leading_lines=loop.leading_lines)
         return source.replaced({loop: cst.FlattenSentinel([first, *[*before, new][1:]])})
 
 
 def _bounds(
     source: Source, function: Function, loop: cst.For, tiles: Sequence[MaskedTile]
-) -> tuple[Bound, Bound] | None:
+) -> tuple[LoopBound, LoopBound] | None:
     """Returns the start and the end of the iterations that see something; None if no mask limits them."""
     outside = read_outside(source, function, loop)
     kept = outside | carried(source, loop)
-    starts, ends = list[Limit](), list[Limit]()
+    starts, ends = list[MaskLimit](), list[Part]()
     for tile in tiles:
         changed = changed_names(source, function, loop, tile)
         if changed is None:
             return None
         for limit in tile.limits:
             if limit.is_end and not changed & outside:
-                ends.append(limit)
-            elif not limit.is_end and not changed & kept:
+                bounds = (each.bound(fully=False) for each in (limit, *tile.onsets))
+                ends.append((limit.guards, reduce("max({}, {})".format, bounds)))
+            elif not limit.is_end and not changed & kept and not tile.onsets:
                 starts.append(limit)
     if not starts and not ends:
         return None
     header = Header.of(source, loop)
     first = ((guards, header.after(text)) for guards, text in guarded(starts, fully=False))
-    return greatest(header.start, first), least(header.end, guarded(ends, fully=False))
+    return greatest(header.start, first), least(header.end, ends)
 
 
 ENTRY = CausalSkip()

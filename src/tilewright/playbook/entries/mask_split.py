@@ -12,18 +12,30 @@ to the bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
-from tilewright.playbook.analyses.loop_bounds import Bound, Header, counted, greatest, guarded, least, masked_loops
+from tilewright.playbook.analyses.loop_bounds import Header, LoopBound, counted, greatest, guarded, least, masked_loops
 from tilewright.playbook.analyses.masked_tiles import MaskedTile, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.unmasked import moves_down, unmasked
-from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import (
+    HINTS_OF_TILES,
+    Effect,
+    Entry,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    unless_refused,
+)
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
-TWO_LOOPS, BRANCH = "two loops", "branch"
+VALUES = TWO_LOOPS, BRANCH = "two loops", "branch"
+WORTH = 0.4
+"""The change is offered if at least this share of the iterations needs no mask."""
 LONGEST = 40
 """The most statements of a loop that is written twice."""
 
@@ -46,40 +58,37 @@ class MaskSplit(Entry):
         found = []
         for function, loop, tiles in masked_loops(source, facts):
             header = Header.of(source, loop)
-            edges = _edges(header, tiles)
+            edges = _edges(header, _always(tiles))
             if edges is None:
                 continue
             totals = counted(source, facts, function, loop, header.iterations(*header.whole), header.iterations(*edges))
             why, promise = f"{totals or 'an unknown number of'} iterations need no mask", 1.0
             if totals is not None:
                 promise = totals.some / max(totals.every, 1)
-            what = f"masks in the loop over {header.name}"
-            site = Site.at(source, loop, what, (TWO_LOOPS, BRANCH), promise, why)
-            values = tuple(value for value in site.values if self._applies(source, site, value))
-            found += [Site.at(source, loop, what, values, promise, why)] if values and promise else []
+            site = Site.at(source, loop, f"masks in the loop over {header.name}", VALUES, promise, why)
+            values = tuple(value for value in VALUES if unless_refused(self.apply, source, site, value) is not None)
+            found += [replace(site, values=values)] if values and promise >= WORTH else []
         return found
 
-    def _applies(self, source: Source, site: Site, value: Value) -> bool:
-        try:
-            self.apply(source, site, value)
-        except NotApplicable:
-            return False
-        return True
-
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        if value not in (TWO_LOOPS, BRANCH):
-            raise NotApplicable(f"'{value}' is no value of this entry; known: {TWO_LOOPS}, {BRANCH}")
+        if value not in VALUES:
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join(VALUES)}")
         loops = dict(loops_with_masks(source, site.function(source)))
         loop = site.node(source, loops, "no loop with a mask begins here")
-        if len(source.every(cst.BaseSmallStatement, loop)) > LONGEST and value == TWO_LOOPS:  # type: ignore[type-abstract]
+        if value == TWO_LOOPS and len(source.every(cst.BaseSmallStatement, loop)) > LONGEST:  # type: ignore[type-abstract]
             raise NotApplicable(f"{source.name}:{site.line}: the loop is too long to be written twice")
-        return (_in_two_loops if value == TWO_LOOPS else _branched)(source, site, loop, loops[loop])
+        return (_in_two_loops if value == TWO_LOOPS else _branched)(source, site, loop, _always(loops[loop]))
 
 
-def _edges(header: Header, tiles: Sequence[MaskedTile]) -> tuple[Bound, Bound] | None:
+def _always(tiles: Sequence[MaskedTile]) -> list[MaskedTile]:
+    """Returns the tiles that are masked in each iteration: not those that are behind a branch already."""
+    return [tile for tile in tiles if not tile.onsets]
+
+
+def _edges(header: Header, tiles: Sequence[MaskedTile]) -> tuple[LoopBound, LoopBound] | None:
     """Returns the start and the end of the iterations that need no mask. None if a mask is not understood."""
     unknown = [guards for tile in tiles for guards in tile.unknown]
-    if () in unknown:
+    if () in unknown or not tiles:
         return None
     limits = [limit for tile in tiles for limit in tile.limits]
     starts = guarded([limit for limit in limits if not limit.is_end], fully=True)
@@ -114,7 +123,7 @@ def _over(header: Header, loop: cst.For, start: str, end: str) -> cst.For:
 def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:
     header = Header.of(source, loop)
     found = unmasked(source, site.function(source), loop, tiles)
-    body = list(loop.body.body)
+    body = [each for each in loop.body.body if isinstance(each, cst.BaseStatement)]
     if not found.whole:
         raise NotApplicable(f"{source.name}:{site.line}: a mask is a part of another expression")
     first, last = (body.index(found.whole[place]) for place in (0, -1))
@@ -134,7 +143,9 @@ def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
     )
 
 
-def _known_edges(source: Source, site: Site, header: Header, tiles: Sequence[MaskedTile]) -> tuple[Bound, Bound]:
+def _known_edges(
+    source: Source, site: Site, header: Header, tiles: Sequence[MaskedTile]
+) -> tuple[LoopBound, LoopBound]:
     edges = _edges(header, tiles)
     if edges is None:
         raise NotApplicable(f"{source.name}:{site.line}: a mask of this loop is not understood")
@@ -143,7 +154,7 @@ def _known_edges(source: Source, site: Site, header: Header, tiles: Sequence[Mas
 
 def _placed(source: Source, loop: cst.For, statements: Sequence[cst.BaseStatement | cst.BaseCompoundStatement]) -> str:
     """Returns the text with ``statements`` in place of a loop; the comments above it stay above them."""
-    first = statements[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
+    first = statements[0].with_changes(leading_lines=loop.leading_lines)
     return source.replaced({loop: cst.FlattenSentinel([first, *statements[1:]])})
 
 
