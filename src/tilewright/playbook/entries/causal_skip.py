@@ -62,7 +62,7 @@ class CausalSkip(Entry):
                 continue
             why, promise = f"{totals or 'an unknown number of'} iterations see something", 1.0
             if totals is not None:
-                promise = 1 - totals.some / totals.every
+                promise = min(1.0, 2 * (1 - totals.some / totals.every))  # the effect is that of a causal mask: half
             found.append(
                 Site.at(source, loop, f"hidden tiles of the loop over {header.name}", (LEFT_OUT,), promise, why)
             )
