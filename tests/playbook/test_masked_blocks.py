@@ -112,6 +112,8 @@ def test_the_change_is_short(tmp_path: Path) -> None:
         ("SEEN > columns + 1", "n < (SEEN + 30) // 32", "n < (SEEN - 1) // 32"),
         ("columns > rows - SEEN", "n >= (TILE * m - SEEN + 1) // 32", "n >= (TILE * m + TILE - SEEN + 31) // 32"),
         ("~(columns > rows)", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
+        ("columns < SEEN // 2", "n < ((SEEN // 2) + 31) // 32", "n < (SEEN // 2) // 32"),
+        ("columns < 0.5", "", ""),
         ("columns == rows", "", ""),
         ("columns * columns <= rows", "", ""),
         ("rows < SEEN", "", ""),
@@ -140,6 +142,17 @@ def test_an_iteration_that_does_more_stays(text: str, why: str) -> None:
     [loop, *_] = source.every(cst.For)
     with pytest.raises(NotApplicable, match=why):
         SKIP.apply(source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    ("row", "bound"), [("ct.bid(0)", "(TILE * ct.bid(0) + 1) // 32"), ("ct.load(q, (0, 0), (1, 1)).item()", None)]
+)
+def test_a_bound_has_the_value_that_the_mask_was_made_of(row: str, bound: str | None) -> None:
+    """m changes between the rows and the loop. A load is not made again: its array may have changed."""
+    text = CAUSAL.replace("m = ct.bid(0)", f"m = {row}").replace("    steps =", "    m = m + 1\n    steps =")
+    source = Source("task.py", text)
+    tiles = [tile for _, found in loops_with_masks(source, source.kernels["attention"]) for tile in found]
+    assert [limit.bound(fully=True) for tile in tiles for limit in tile.limits] == ([bound] if bound else [])
 
 
 def test_a_branch_that_loosens_a_mask_is_no_bound() -> None:

@@ -23,7 +23,7 @@ from tilewright.source.syntax import Expression, Function, Source, argument, dot
 
 ZERO, LOW = "zero", "low"
 """What a hidden tile holds: zeros, or numbers whose exponential is 0 beside that of any score."""
-LOWEST = -1e3
+LOWEST = -1e4
 """Numbers up to this one count as minus infinity."""
 _DEPTH = 4
 _FLIPPED: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {
@@ -64,8 +64,8 @@ def _quotient(total: Total, factor: Total) -> str:
         return str(total)
     [(product, times)] = factor.products.items()
     divisor = str(times) if not product else product[0] if times == 1 else f"({times} * {product[0]})"
-    text = str(total)
-    return f"({text}) // {divisor}" if " " in text or text.startswith("-") else f"{text} // {divisor}"
+    text, is_factor = str(total), [*total.products.values()] == [1] and all(len(each) == 1 for each in total.products)
+    return f"{text} // {divisor}" if is_factor or text.isdigit() else f"({text}) // {divisor}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +140,10 @@ class _Masks:
                 limits.append(limit)
             else:
                 unknown.append(limit)
-        tests = (*guards, *onsets)
-        return (
-            MaskedTile(node, shown, hidden, tuple(limits), tuple(unknown), tests, tuple(onsets.values()))
-            if limits
-            else None
-        )
+        if not limits:
+            return None
+        tests, later = (*guards, *onsets), tuple(onsets.values())
+        return MaskedTile(node, shown, hidden, tuple(limits), tuple(unknown), tests, later)
 
     def _guards(self, node: cst.CSTNode) -> tuple[tuple[str, ...], dict[str, MaskLimit]] | None:
         """Returns the conditions of the branches around ``node`` in the loop, and those that hold from some iteration

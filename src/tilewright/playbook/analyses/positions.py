@@ -18,7 +18,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.tile_shapes import Shapes, new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import SCALARS, Shapes, new_axes, reshaped, same_elements, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 Product = tuple[str, ...]
@@ -166,14 +166,20 @@ class Positions:
         return not names_read(node) & set(self.assigned)
 
     def _is_scalar(self, node: Expression) -> bool:
-        """Returns whether ``node`` is a scalar that the loop does not change, and that is no number or sum itself."""
-        if isinstance(node, (cst.BinaryOperation, cst.UnaryOperation)) and not isinstance(
-            getattr(node, "operator", None), (cst.FloorDivide, cst.Modulo)
-        ):
-            return False
+        """Returns whether ``node`` is a whole number that the loop does not change, and that is no sum itself.
+
+        Before the loop, its names must hold the values that they hold in the loop.
+        """
+        match node:
+            case cst.BinaryOperation(operator=cst.FloorDivide() | cst.Modulo()):
+                pass
+            case cst.BinaryOperation() | cst.UnaryOperation() | cst.Float():
+                return False
         inside = any(above is self.loop for above in self.source.parents(node))
-        names = names_read(node)
-        once = inside or all(self._often[name] <= 1 for name in names)
+        names, given = names_read(node), parameters(self.function)
+        once = inside or all(self._often[name] + (name in given) <= 1 for name in names)
+        calls = self.source.every(cst.Call, node)
+        once = once and all((tile_call(self.source, call) or dotted(call.func)) in SCALARS for call in calls)
         return once and self.is_invariant(node) and not names & self._given and self._shapes.of(node) == ()
 
     def _scalar(self, node: Expression) -> Position:
