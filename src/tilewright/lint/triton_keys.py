@@ -12,7 +12,17 @@ from collections.abc import Iterator
 
 from tilewright.lint.caches import CoveredByKey
 from tilewright.lint.lengths import is_rounded
-from tilewright.source.source_file import DEPTH, SourceFile, keywords, names, own, parameters, returned
+from tilewright.source.source_file import (
+    DEPTH,
+    SourceFile,
+    argument,
+    elements,
+    keywords,
+    names,
+    own,
+    parameters,
+    returned,
+)
 from tilewright.source.triton import TritonKernel, TritonLaunch, launches, operation
 from tilewright.source.values import called_name
 
@@ -26,6 +36,12 @@ HEAVY = {"load", "store", "dot", "dot_scaled", "atomic_add", "atomic_max", "atom
 NAMES_A_DTYPE = re.compile(r"(FP|BF|FLOAT|INT|F)\d+|DTYPE", re.IGNORECASE)
 """The name of a flag that follows the dtype of a tensor, which is in the key."""
 
+MODELS = re.compile(
+    r"head|dmodel|group|expert|state|conv|width|mult|top_?k|channel|hidden|embed|feat|_dim$|^c$"
+    r"|^(block_?)?b?d[hkvq]?$|^(n|num_)?h[ckqv]*$",
+    re.IGNORECASE,
+)
+"""The name of a size that the model fixes. All calls of a program pass the same."""
 BLOCK = re.compile(r"block|blk|tile|^B[A-Z]$", re.IGNORECASE)
 """The name of the size of a block."""
 
@@ -96,7 +112,8 @@ def _is_open(kernel: TritonKernel, computed: ast.expr, key: set[str]) -> bool:
 def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[str], is_size: bool) -> bool:
     """Returns whether launches with the same key may pass different values for the parameter ``name``.
 
-    A flag counts only if the file passes different values, or compares a length: most programs pass only one.
+    Most programs pass only one value. So a size counts only if it is seen to vary, or if the file passes different
+    values; a flag if the file passes different values, or compares a length.
     """
     literals: dict[frozenset[str], set[str]] = {}
     for site in sites:
@@ -104,9 +121,47 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
         if isinstance(value, ast.Constant):
             absent = {tensor for tensor, passed in site.passed.items() if ast.unparse(passed) == "None"}
             literals.setdefault(frozenset(absent), set()).add(ast.unparse(value))
-        elif value is not None and (is_size or _compares(file, value)) and not _follows(file, site, value, key):
+            continue
+        counts = value is not None and (_varies(file, site, name) if is_size else _compares(file, value))
+        if value is not None and counts and not _follows(file, site, value, key):
             return True
     return any(len(values) > 1 for values in literals.values())
+
+
+def _varies(file: SourceFile, site: TritonLaunch, name: str) -> bool:
+    """Returns whether the text shows that the size ``name`` differs between calls.
+
+    It does if the tuner's own function drops configurations by this size, or if the launch computes it: a rounded size,
+    or the extent of a matrix. A plain parameter, and an extent that the model fixes, are the same in most programs.
+    """
+    if name in _pruned_by(file, site.kernel):
+        return True
+    passed = site.passed[name]
+    value = _meant(file, passed)
+    read = names(passed) | names(value) - file.imports.keys()
+    if MODELS.search(name) or any(map(MODELS.search, read)):
+        return False
+    return isinstance(value, (ast.Call, ast.BinOp, ast.IfExp)) or _is_extent(file, passed, value)
+
+
+def _pruned_by(file: SourceFile, kernel: TritonKernel) -> set[str]:
+    """Returns the words in the function that drops configurations before they are timed: names of parameters that it
+    reads."""
+    given = argument(kernel.tuner.call, 2, "prune_configs_by") if kernel.tuner else None
+    pruning = file.value(given)
+    functions = [file.function(value) for value in pruning.values] if isinstance(pruning, ast.Dict) else []
+    constants = (one.value for each in functions if each is not None for one in file.every(ast.Constant, each))
+    return {value for value in constants if isinstance(value, str)}
+
+
+def _is_extent(file: SourceFile, passed: ast.expr, value: ast.expr) -> bool:
+    """Returns whether a value is an extent of an array: ``x.shape[1]``, or one of ``m, n = x.shape``. The extents of an
+    array of three and more dimensions are mostly fixed by the model."""
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
+    bindings = file.bindings(passed.id, passed) if isinstance(passed, ast.Name) else ()
+    unpacked = (binding.place for binding in bindings if binding.kind == "part")
+    return any(isinstance(place, ast.Assign) and len(elements(place.targets[0])) <= 2 for place in unpacked)
 
 
 def _compares(file: SourceFile, passed: ast.expr) -> bool:

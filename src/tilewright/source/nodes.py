@@ -1,4 +1,4 @@
-"""Lists the nodes of a syntax tree once, so that all nodes of a class below any node are found without walking again."""
+"""Lists the nodes of a syntax tree once, so that the nodes of a class below any node are found without a walk."""
 
 from __future__ import annotations
 
