@@ -152,7 +152,7 @@ def test_the_range_of_a_loop_counts_if_its_step_is_tuned(step: str) -> None:
 
 
 def test_a_bucket_in_the_key_stands_for_what_follows_from_the_length() -> None:
-    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=count", "STEPS=size // 64")
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=count", "STEPS=min(size, 64)")
     assert messages("TW602", text.replace("N=triton.next_power_of_2(size)", "N=64"))
     assert not messages("TW602", text)
 
@@ -164,7 +164,9 @@ def test_a_bucket_in_the_key_stands_for_what_follows_from_the_length() -> None:
         ("size, count = ctx.dims", "count", False),
         ("pass", "block_steps", False),
         ("pass", "steps", False),
-        ("pass", "steps // 2", True),
+        ("pass", "steps // 2", False),
+        ("pass", "min(steps, 64)", True),
+        ("a, b, c, depth = x.shape", "min(depth, 64)", False),
         ("a, b, c, depth = x.shape", "depth", False),
         ("rows, head_dim = x.shape", "head_dim", False),
     ],
@@ -180,7 +182,7 @@ def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
         KEYED.format(key='"N"', mark="")
         .replace("triton.next_power_of_2(size)", "rows")
         .replace("    norm[", "    block = size\n    norm[")
-        .replace("STEPS=count", "STEPS=size // 9")
+        .replace("STEPS=count", "STEPS=min(size, 9)")
     )
     assert messages("TW602", text)
     assert not messages("TW602", text.replace("N=rows", "N=block"))
@@ -189,9 +191,9 @@ def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
 def test_a_value_that_is_kept_in_an_attribute_is_followed() -> None:
     text = KEYED.format(key='"N"', mark="").replace("STEPS=count", "STEPS=ctx.steps")
     assert not messages("TW602", text)
-    kept = "\n\ndef forward(ctx, rows):\n    steps = rows // 2\n    ctx.steps = steps\n"
+    kept = "\n\ndef forward(ctx, rows):\n    steps = min(rows, 2)\n    ctx.steps = steps\n"
     assert messages("TW602", text + kept)
-    assert not messages("TW602", text + kept.replace("rows // 2", "4"))
+    assert not messages("TW602", text + kept.replace("min(rows, 2)", "4"))
 
 
 def test_a_size_that_the_pruning_reads_counts() -> None:

@@ -127,14 +127,15 @@ def _below(folder: Path) -> Iterator[tuple[Path, str]]:
 
     Skips folders, pipes and dead links whose name ends in ``.py``.
     """
-    found: list[tuple[Path, str]] = []
+    found: list[tuple[str, str]] = []
     for inside, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith(".")]
         real = os.path.realpath(inside)
         for name in (name for name in names if name.endswith(".py")):
             if (target := _target(os.path.join(real, name))) is not None:
-                found.append((Path(inside, name), target))
-    return iter(sorted(found))
+                found.append((os.path.join(inside, name), target))
+    found.sort(key=lambda pair: pair[0].split(os.sep))
+    return ((Path(path), target) for path, target in found)
 
 
 def _target(path: str) -> str | None:

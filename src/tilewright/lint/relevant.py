@@ -16,7 +16,7 @@ TRITON = re.compile(
 """The decorator of a kernel, or an import by which it may have another name."""
 TILE = re.compile(rb"cuda(?:[._]tile|[ \t]+import\b)")
 """Begins with letters, not with a choice, because such an expression is searched far faster."""
-IMPORT = re.compile(rb"(?:\A|[:;])[ \t]*(?:import|from)[ \t][^#]*\Z")
+IMPORT = re.compile(rb"(?:\A|[:;])[ \t]*(?:import|from)[ \t](?:[^#]*\W)?\Z")
 """What stands before the name in a line that imports it."""
 USES = (b".kernel", b".launch", b".tune")
 LIBRARY = re.compile(rb"tile(?:gym|wright)")

@@ -42,6 +42,8 @@ MODELS = re.compile(
     re.IGNORECASE,
 )
 """The name of a size that the model fixes. All calls of a program pass the same."""
+FEW_VALUES = re.compile(r"pow(er)?_?(of)?_?2|log2|bit_length|\b(min|max)\(", re.IGNORECASE)
+"""A call that rounds a size to one of few values."""
 BLOCK = re.compile(r"block|blk|tile|^B[A-Z]$", re.IGNORECASE)
 """The name of the size of a block."""
 
@@ -131,8 +133,9 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
 def _varies(file: SourceFile, site: TritonLaunch, name: str) -> bool:
     """Returns whether the text shows that the size ``name`` differs between calls.
 
-    It does if the tuner's own function drops configurations by this size, or if the launch computes it: a rounded size,
-    or the extent of a matrix. A plain parameter, and an extent that the model fixes, are the same in most programs.
+    It does if the tuner's own function drops configurations by this size, if the file rounds it to one of few values, or
+    if it is the extent of a matrix. A plain parameter, and an extent that the model fixes, are the same in most programs.
+    A quotient such as ``cdiv(rows, 4)`` has too many values for a key.
     """
     if name in _pruned_by(file, site.kernel):
         return True
@@ -141,7 +144,11 @@ def _varies(file: SourceFile, site: TritonLaunch, name: str) -> bool:
     read = names(passed) | names(value) - file.imports.keys()
     if MODELS.search(name) or any(map(MODELS.search, read)):
         return False
-    return isinstance(value, (ast.Call, ast.BinOp, ast.IfExp)) or _is_extent(file, passed, value)
+    if isinstance(value, (ast.Call, ast.BinOp, ast.IfExp)):
+        is_own = isinstance(value, ast.Call) and file.function(value.func) is not None
+        few = is_own or isinstance(value, ast.IfExp) or bool(FEW_VALUES.search(ast.unparse(value)))
+        return few and not any(_unpacked(file, one) > 2 for one in ast.walk(value) if isinstance(one, ast.Name))
+    return _is_extent(file, passed, value)
 
 
 def _pruned_by(file: SourceFile, kernel: TritonKernel) -> set[str]:
@@ -159,9 +166,13 @@ def _is_extent(file: SourceFile, passed: ast.expr, value: ast.expr) -> bool:
     array of three and more dimensions are mostly fixed by the model."""
     if isinstance(value, ast.Subscript):
         return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
-    bindings = file.bindings(passed.id, passed) if isinstance(passed, ast.Name) else ()
-    unpacked = (binding.place for binding in bindings if binding.kind == "part")
-    return any(isinstance(place, ast.Assign) and len(elements(place.targets[0])) <= 2 for place in unpacked)
+    return isinstance(passed, ast.Name) and 0 < _unpacked(file, passed) <= 2
+
+
+def _unpacked(file: SourceFile, name: ast.Name) -> int:
+    """Returns into how many names the expression is unpacked that gives a name its value; 0 if it is not unpacked."""
+    places = (binding.place for binding in file.bindings(name.id, name) if binding.kind == "part")
+    return max((len(elements(place.targets[0])) for place in places if isinstance(place, ast.Assign)), default=0)
 
 
 def _compares(file: SourceFile, passed: ast.expr) -> bool:
