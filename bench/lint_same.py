@@ -1,10 +1,10 @@
 """The findings and the time of `tilewright lint` before and after a change, for eighteen packages of PyPI.
 
     git archive COMMIT src | tar -x -C BEFORE
-    python bench/lint_same.py BEFORE FOLDER OUT.json [--set-aside]
+    python bench/lint_same.py BEFORE FOLDER OUT.json [--now AFTER] [--set-aside]
 
-FOLDER keeps the unpacked wheels, as for `lint_packages.py`. Each package is linted by whole processes, in turn by the
-sources in BEFORE and by those of this checkout. The time is the processor's, of the fastest process.
+AFTER has other sources than this checkout: those with the rules of BEFORE, if a change of rules follows. FOLDER keeps the unpacked wheels, as for `lint_packages.py`. Each package is linted by whole processes, in turn by the
+sources in BEFORE and by those after the change. The time is the processor's, of the fastest process.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def linted(package: Path, sources: Path) -> tuple[list[str], int, float, float]:
     return found, report["files"], after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, clock
 
 
-def compared(package: Path, before: Path, rounds: int) -> dict[str, Any]:
-    now = BENCH.parent / "src"
+def compared(package: Path, before: Path, now: Path, rounds: int) -> dict[str, Any]:
     runs = [(linted(package, before), linted(package, now)) for _ in range(rounds)]
     old, new = (Counter(run[0]) for run in runs[0])
     return {
@@ -59,13 +58,18 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--now", type=Path, default=BENCH.parent)
     parser.add_argument("--set-aside", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
     rows: dict[str, Any] = {}
     for name in lines_of(BENCH / SET_ASIDE) if given.set_aside else SEEN:
         package = fetched(name, given.folder)
-        rows[name] = compared(package, given.before / "src", given.rounds) if isinstance(package, Path) else package
+        rows[name] = (
+            compared(package, given.before / "src", given.now / "src", given.rounds)
+            if isinstance(package, Path)
+            else package
+        )
         said = {key: len(value) if key.startswith("only") else value for key, value in rows[name].items()}
         print(f"{name:20} {said}", flush=True)
     write(str(given.out), {**made_here(), "packages": rows})

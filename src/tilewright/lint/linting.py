@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -50,6 +52,19 @@ class LintReport:
         return not self.count("error") and not self.count("warning")
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pauses Python's search for cycles of garbage, which takes a tenth of the time: syntax trees have no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_collector_paused()
 def lint_paths(
     paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), compile: bool = False,
     arch: str | None = None,

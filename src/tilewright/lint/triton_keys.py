@@ -133,9 +133,9 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
 def _varies(file: SourceFile, site: TritonLaunch, name: str) -> bool:
     """Returns whether the text shows that the size ``name`` differs between calls.
 
-    It does if the tuner's own function drops configurations by this size, if the file rounds it to one of few values, or
-    if it is the extent of a matrix. A plain parameter, and an extent that the model fixes, are the same in most programs.
-    A quotient such as ``cdiv(rows, 4)`` has too many values for a key.
+    It does if the tuner's own function drops configurations by this size, if the file rounds it to one of few values,
+    or if it is the extent of a matrix. A plain parameter, and an extent that the model fixes, are the same in most
+    programs. A quotient such as ``cdiv(rows, 4)`` has too many values for a key.
     """
     if name in _pruned_by(file, site.kernel):
         return True

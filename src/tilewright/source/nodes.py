@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TypeVar
 
 Node = TypeVar("Node", bound=ast.AST)
 
-PLAIN_FIELDS = {"ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "type_comment", "type_ignores"}
+PLAIN_FIELDS = {
+    "ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "type_comment", "type_ignores", "simple",
+    "conversion", "is_async",
+}  # fmt: skip
 """The fields of nodes that hold no nodes, or only the few objects that stand for ``+`` or for a name's context."""
 
 
@@ -28,10 +31,15 @@ class Nodes:
         while waiting:
             node = waiting.pop()
             self.every.append(node)
-            self._of_class.setdefault(type(node), []).append(node)
-            if _fields_with_nodes(type(node)) and (inner := children(node)):
-                self.parents.update(dict.fromkeys(inner, node))
-                waiting.extend(reversed(inner))
+            kind = type(node)
+            if (same := self._of_class.get(kind)) is None:
+                same = self._of_class[kind] = []
+            same.append(node)
+            if kind is not ast.Name and kind is not ast.Constant and (inner := children(node)):
+                for one in inner:
+                    self.parents[one] = node
+                inner.reverse()
+                waiting += inner
 
     def of_class(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
         """Yields the nodes of one class, in the whole tree or from ``inside`` on down."""
@@ -47,6 +55,10 @@ class Nodes:
         else:
             nodes = self.every[first : self._end(inside)]
         return (node for node in nodes if isinstance(node, kind))
+
+    def of_classes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+        """Yields the nodes of several classes in the order of the tree."""
+        return (node for node in self.every if type(node) in kinds)
 
     @cached_property
     def _places(self) -> dict[ast.AST, int]:
@@ -69,10 +81,16 @@ class Nodes:
         return self._places[node] + 1
 
 
-@cache
-def _fields_with_nodes(kind: type[ast.AST]) -> tuple[str, ...]:
-    """Returns the fields of a class of nodes that may hold other nodes."""
-    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in PLAIN_FIELDS)
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """Maps a class of nodes to its fields that may hold other nodes."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in PLAIN_FIELDS)
+        self[kind] = fields
+        return fields
+
+
+_FIELDS = _Fields()
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -82,12 +100,12 @@ def children(node: ast.AST) -> list[ast.AST]:
     few objects everywhere.
     """
     found: list[ast.AST] = []
-    for name in _fields_with_nodes(type(node)):
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name, None)
-        if isinstance(value, list):
-            found += [one for one in value if isinstance(one, ast.AST)]
-        elif isinstance(value, ast.AST):
+        if isinstance(value, ast.AST):
             found.append(value)
+        elif type(value) is list:
+            found += [one for one in value if isinstance(one, ast.AST)]
     return found
 
 

@@ -29,6 +29,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 BindingKind: TypeAlias = Literal["value", "part", "parameter", "function", "class", "other"]
 
+BINDING_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.arg, ast.Name)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 remembered = lru_cache(maxsize=4)
@@ -115,7 +116,8 @@ class SourceFile:
     @cached_property
     def functions(self) -> tuple[Named, ...]:
         """All named functions, in the order of the text."""
-        return tuple(node for node in self.nodes if isinstance(node, Named))
+        found = self._nodes.of_classes(ast.FunctionDef, ast.AsyncFunctionDef)
+        return tuple(node for node in found if isinstance(node, Named))
 
     def every(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
         """Yields all nodes of one class in the order of `nodes`: in the whole file, or below ``inside``."""
@@ -160,7 +162,7 @@ class SourceFile:
     @cached_property
     def imports(self) -> dict[str, str]:
         """The dotted origin of each imported name of this file. The origin of a relative import begins with a dot."""
-        return _origins(self.nodes)
+        return _origins(self._nodes.of_classes(ast.Import, ast.ImportFrom))
 
     @cached_property
     def packages(self) -> set[str]:
@@ -198,7 +200,7 @@ class SourceFile:
         def bind(scope: ast.AST, name: str, binding: Binding) -> None:
             bindings.setdefault(scope, {}).setdefault(name, []).append(binding)
 
-        for node in self.nodes:
+        for node in self._nodes.of_classes(*BINDING_NODES):
             if isinstance(node, Named):
                 bind(self.scope(node), node.name, Binding("function", node, node))
             elif isinstance(node, ast.ClassDef):
@@ -339,7 +341,7 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
 
 def own(function: Function | ast.Module, kind: type[Node]) -> Iterator[Node]:
     """Yields the nodes of one class in a function's body, without those in inner functions and classes."""
-    waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else function.body[::-1]
+    waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else [*reversed(function.body)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, kind):
