@@ -56,6 +56,7 @@ POOL = """
     turboquant-gpu turboquant-vllm use-triton-in-paddle verl vllm-omni vsa xfuser xlstm xtuner yunchang zion-60eb
 """.split()  # noqa: SIM905 -- a literal list would have a line for each name
 """Packages of PyPI whose summary names Triton or cuTile, or that are known to have such kernels.
+The second draw took 42 of them.
 
 Left out are packages that were read while the rules were written: those of the first draw with seed 20261128 (whose
 findings led to narrower rules), adasplash, bastile, colsearch, deepspeed, fla-core, flash-attention-triton, flashlib,

@@ -3,8 +3,9 @@
     git archive COMMIT src | tar -x -C BEFORE
     python bench/lint_same.py BEFORE FOLDER OUT.json [--now AFTER] [--set-aside]
 
-AFTER has other sources than this checkout: those with the rules of BEFORE, if a change of rules follows. FOLDER keeps the unpacked wheels, as for `lint_packages.py`. Each package is linted by whole processes, in turn by the
-sources in BEFORE and by those after the change. The time is the processor's, of the fastest process.
+AFTER has other sources than this checkout: those with the rules of BEFORE, if a change of rules follows. FOLDER keeps
+the unpacked wheels, as for `lint_packages.py`. Each package is linted by whole processes, in turn by the sources in
+BEFORE and by those after the change. The time is the processor's, of the fastest process.
 """
 
 from __future__ import annotations
@@ -65,11 +66,8 @@ def main() -> None:
     rows: dict[str, Any] = {}
     for name in lines_of(BENCH / SET_ASIDE) if given.set_aside else SEEN:
         package = fetched(name, given.folder)
-        rows[name] = (
-            compared(package, given.before / "src", given.now / "src", given.rounds)
-            if isinstance(package, Path)
-            else package
-        )
+        sources = (given.before / "src", given.now / "src")
+        rows[name] = compared(package, *sources, given.rounds) if isinstance(package, Path) else package
         said = {key: len(value) if key.startswith("only") else value for key, value in rows[name].items()}
         print(f"{name:20} {said}", flush=True)
     write(str(given.out), {**made_here(), "packages": rows})
