@@ -208,7 +208,8 @@ def _things(file: SourceFile) -> Iterator[tuple[What, ast.AST, str]]:
         yield "kernel", kernel.node, f"{kernel.name}({hints})" if hints else kernel.name
     for launch in launches(file):
         yield "launch", launch.call, _short(launch.kernel)
-    for call in (call for name in OLD_SEARCH for call in file.calls.get(name, ())):
+    old = [call for name in OLD_SEARCH if "tile_experimental" in file.text for call in file.calls.get(name, ())]
+    for call in old:
         yield "launch", call, "autotune_launch"
     for search in searches(file):
         yield "search", search.call, _short(search.kernel)

@@ -25,7 +25,7 @@ class Nodes:
 
     def __init__(self, tree: ast.AST) -> None:
         self.every: list[ast.AST] = []
-        self.parents: dict[ast.AST, ast.AST] = {}
+        self._below: list[tuple[ast.AST, list[ast.AST]]] = []
         self._of_class: dict[type[ast.AST], list[ast.AST]] = {}
         waiting: list[ast.AST] = [tree]
         while waiting:
@@ -36,10 +36,13 @@ class Nodes:
                 same = self._of_class[kind] = []
             same.append(node)
             if kind is not ast.Name and kind is not ast.Constant and (inner := children(node)):
-                for one in inner:
-                    self.parents[one] = node
+                self._below.append((node, inner))
                 inner.reverse()
                 waiting += inner
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {one: node for node, inner in self._below for one in inner}
 
     def of_class(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
         """Yields the nodes of one class, in the whole tree or from ``inside`` on down."""

@@ -28,6 +28,8 @@ class BlockPointer(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        if not any(name in file.text for name in BLOCK_POINTER):
+            return
         for kernel in kernels(file).values():
             calls = [call for call in own(kernel.node, ast.Call) if operation(file, call) in BLOCK_POINTER]
             if calls and not _is_one_of_two_ways(file, kernel, calls) and not _is_for_ascend(file):
@@ -85,10 +87,10 @@ class ExtentNotConstant(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        launched = {launch.kernel.node for launch in launches(file)}
         for kernel in kernels(file).values():
-            if kernel.node in launched or kernel.tuner is not None:  # others may get constants from their callers
-                yield from self._in(file, kernel)
+            ends = list(self._in(file, kernel))
+            if ends and (kernel.tuner is not None or any(site.kernel is kernel for site in launches(file))):
+                yield from ends  # other functions may get constants from their callers
 
     def _in(self, file: SourceFile, kernel: TritonKernel) -> Iterator[LintFinding]:
         plain = {one.arg for one in parameters(kernel.node) if one.annotation is None}

@@ -132,7 +132,7 @@ class GridWithoutTile(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for site in launches(file):
+        for site in launches(file) if any(tuned(file)) else ():
             tuner = site.kernel.tuner
             if tuner is None or not tuner.takes_trials:
                 continue

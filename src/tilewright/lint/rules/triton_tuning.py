@@ -213,7 +213,7 @@ class TunedArgumentPassed(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for launch in launches(file):
+        for launch in launches(file) if any(tuned(file)) else ():
             fields = launch.kernel.tuner.fields if launch.kernel.tuner else set()
             for name in sorted(fields & launch.passed.keys()):
                 yield self.at(
