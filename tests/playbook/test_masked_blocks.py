@@ -155,6 +155,15 @@ def test_a_bound_has_the_value_that_the_mask_was_made_of(row: str, bound: str | 
     assert [limit.bound(fully=True) for tile in tiles for limit in tile.limits] == ([bound] if bound else [])
 
 
+@pytest.mark.parametrize(("header", "found"), [
+    ("range(0, steps, 2)", 1), ("range(0, steps, TILE)", 1), ("range(steps - 1, -1, -1)", 0),
+    ("range(0, steps, SEEN)", 0), ("range(0, steps, ct.num_blocks(0))", 0),
+])  # fmt: skip
+def test_the_steps_of_a_loop_are_positive(header: str, found: int) -> None:
+    source = Source("task.py", CAUSAL.replace("range(steps)", header))
+    assert len(list(loops_with_masks(source, source.kernels["attention"]))) == found
+
+
 def test_a_branch_that_loosens_a_mask_is_no_bound() -> None:
     """``mask = mask | …`` under an ``if`` shows more, not less."""
     looser = CAUSAL.replace(

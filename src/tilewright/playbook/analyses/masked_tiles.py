@@ -93,7 +93,9 @@ def masked_tiles(source: Source, function: Function, loop: cst.For) -> list[Mask
     """Returns the masked values in the body of a loop whose variable is a name, but not those of loops inside it."""
     if not isinstance(loop.target, cst.Name) or not range_of(loop) or dotted(loop.target) in names_assigned(loop.body):
         return []
-    masks = _Masks(source, function, loop)
+    masks, step = _Masks(source, function, loop), range_of(loop)[2:]
+    if step and not (number(step[0]) or 0) > 0 and dotted(step[0]) not in masks.positions.extents:
+        return []  # the loop may run backwards
     calls = [call for call in source.every(cst.Call, loop.body) if tile_call(source, call) == "where"]
     found = (masks.of(call) for call in calls if masks.is_directly_inside(call))
     return [each for each in found if each is not None]

@@ -133,9 +133,9 @@ class Positions:
 
     @cached_property
     def extents(self) -> set[str]:
-        """The texts of the extents of all ranges in the function: positive numbers."""
-        return {str(call.args[0].value.value) if isinstance(call.args[0].value, cst.Name) else ""
-                for call in self.source.calls("arange", inside=self.function) if call.args}  # fmt: skip
+        """The names of the extents of all ranges in the function: positive numbers."""
+        calls = self.source.calls("arange", inside=self.function)
+        return {dotted(call.args[0].value) for call in calls if call.args} - {""}
 
     def of(self, node: Expression, depth: int = 0) -> Position | None:
         """Returns an expression as a sum; None if it is none."""
