@@ -58,7 +58,7 @@ def _is_benchmark(file: SourceFile) -> bool:
 
 
 def _is_rounded(tuner: Tuner, name: str) -> bool:
-    """Returns whether a tuner of the package's own has a further list with the name, as in `nearest_power_of_two=["M"]`."""
+    """Returns whether the package's own tuner has a further list with the name, as `nearest_power_of_two=["M"]`."""
     others = [keyword.value for keyword in tuner.call.keywords if keyword.arg not in LISTS]
     listed = [item for value in others for item in elements(value) if isinstance(item, ast.Constant)]
     return any(item.value == name for item in listed)
