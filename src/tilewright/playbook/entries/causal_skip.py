@@ -106,11 +106,10 @@ def _bounds(
                 ends.append((limit.guards, reduce("max({}, {})".format, bounds)))
             elif not limit.is_end and not changed & kept and not tile.onsets:
                 starts.append(limit)
-    if not starts and not ends:
-        return None
     header = Header.of(source, loop)
     first = ((guards, header.after(text)) for guards, text in guarded(starts, fully=False))
-    return greatest(header.start, first), least(header.end, ends)
+    bounds = greatest(header.start, first), least(header.end, ends)
+    return bounds if any(len(bound.parts) > 1 for bound in bounds) else None
 
 
 ENTRY = CausalSkip()
