@@ -108,8 +108,8 @@ def _bounds(
                 starts.append(limit)
     header = Header.of(source, loop)
     first = ((guards, header.after(text)) for guards, text in guarded(starts, fully=False))
-    bounds = greatest(header.start, first), least(header.end, ends)
-    return bounds if any(len(bound.parts) > 1 for bound in bounds) else None
+    found = greatest(header.start, first), least(header.end, ends)
+    return found if any(len(bound.parts) > 1 for bound in found) else None
 
 
 ENTRY = CausalSkip()
