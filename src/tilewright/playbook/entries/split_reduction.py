@@ -141,8 +141,8 @@ def _reduction(source: Source, kernel: str) -> _Reduction:
         raise NotApplicable(f"{kernel} reads the number of blocks, which the change multiplies")
     read = {name for each in after for name in names_read(each)}
     names = [name for name in names_assigned(loop.body) if name in read | read_from_outside(source, loop)]
-    if not names:
-        raise NotApplicable(f"the loop of {kernel} computes nothing that is read after it")
+    if not names or dotted(loop.target) in read:
+        raise NotApplicable(f"the loop of {kernel} computes nothing that can be combined after it")
     shapes = Shapes(source, function)
     return _Reduction(loop, tuple(_carried(source, shapes, loop, after, name) for name in names), tuple(after))
 
@@ -169,7 +169,8 @@ def _updates(source: Source, loop: cst.For, name: str) -> Iterator[tuple[Line, s
     """Yields the statements that combine ``name`` with a new value, and the operation."""
     yield from ((each.statement, "+") for each in sums_of(source, loop.body) if each.name == name)
     for line in source.every(Line, loop.body):
-        if plain_target(line) == name and isinstance(value := line.body[0].value, cst.Call):  # type: ignore[union-attr]
+        value = line.body[0].value if isinstance(line.body[0], cst.Assign) else None
+        if plain_target(line) == name and isinstance(value, cst.Call):
             called, given = tile_call(source, value), [dotted(arg.value) for arg in value.args]
             if called in _COMBINED and given.count(name) == 1:
                 yield line, called
@@ -270,8 +271,7 @@ def _with_kernel(
     again = cst.parse_statement(f"for {other} in range(1, {knob}):\n" + "".join(f"    {line}\n" for line in combined))
     last = cst.parse_statement(f"if {spelled('atomic_add')}({arrived}, ({item},), 1).item() == {knob} - 1:\n    pass\n")
     assert isinstance(last, cst.If)
-    after = [each.visit(_Named(found.carried)) for each in found.after]
-    body = cst.IndentedBlock([*map(cst.parse_statement, loads), again, *after])
+    body = cst.IndentedBlock([*map(cst.parse_statement, loads), again, *found.after]).visit(_Named(found.carried))
     last = last.with_changes(body=body, leading_lines=[cst.EmptyLine(comment=cst.Comment("# the last part"))])
     start = cst.parse_statement(f"{part} = {spelled('bid')}({axes})")
     loop = found.loop.with_changes(iter=_range(source, found.loop, part, knob), leading_lines=found.loop.leading_lines)

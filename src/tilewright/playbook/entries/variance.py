@@ -14,7 +14,7 @@ holds 1/k of the row, so shift² is at most k times the variance, whatever the r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -116,6 +116,8 @@ def _moments(source: Source, kernel: str) -> _Moments:
 
 
 def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, cst.For]) -> _Moments:
+    if not source.spelled("maximum"):
+        raise NotApplicable(f"{source.name} does not import maximum of cuda.tile")
     effects = Effects(source, source.kernels[kernel])
     if not all(effects.is_pure(loop.body) for loop in loops):
         raise NotApplicable(f"{kernel} stores in a loop that computes a mean or a variance")
@@ -177,7 +179,7 @@ def _squared(source: Source, loop: cst.For, node: Expression) -> tuple[str, str]
                 return found[0], _around(source, node)
             if called == "where" and (kept := argument(node, "x", 1)) is not None:
                 deviation, _ = _squared(source, loop, kept)
-                return source.code(node.deep_replace(kept, cst.parse_expression(deviation))), ""  # type: ignore[arg-type]
+                return source.code(node.deep_replace(kept, cst.parse_expression(deviation))), ""
     raise NotApplicable("the second loop sums no squares")
 
 
@@ -208,7 +210,7 @@ def _parted(
 
 def _refuse_unless_linear(source: Source, quotient: Expression, total: str) -> None:
     """Raises `NotApplicable` unless ``quotient`` is the sum times a number, perhaps reduced or reshaped."""
-    reads = [node for node in _with(source, quotient) if isinstance(node, cst.Name) and node.value == total]
+    reads = [node for node in source.every(cst.Name, quotient) if node.value == total]
     node: cst.CSTNode = reads[0] if len(reads) == 1 else source.module
     while node is not quotient:
         above = source.parent(node)
@@ -232,10 +234,6 @@ def _refuse_unless_linear(source: Source, quotient: Expression, total: str) -> N
         node = above
     if node is not quotient:
         raise NotApplicable(f"{source.code(quotient)} is no mean of {total}")
-
-
-def _with(source: Source, node: Expression) -> list[cst.CSTNode]:
-    return [node, *(each for each in source.every(cst.CSTNode, node) if each is not node)]
 
 
 def _refuse_other_uses(source: Source, loop: cst.For, means: Collection[str]) -> None:
@@ -306,30 +304,33 @@ def _fused(source: Source, kernel: str, moments: _Moments) -> Source:
     body = list(moments.found.block.body)
     begin, end = body.index(first), body.index(second)
     target, quotient = plain_target(moments.mean), source.code(moments.mean.body[0].value)  # type: ignore[attr-defined]
-    shift, pivots = (task_code.fresh_in(source, kernel, name) for name in (f"{target}_shift", f"{target}_pivot"))
+    shift, pivot = (task_code.fresh_in(source, kernel, name) for name in (f"{target}_shift", f"{target}_pivot"))
     names = {name: task_code.fresh_in(source, kernel, f"{name}_pivot") for each in moments.chain
              for name in names_assigned(each)}  # fmt: skip
-    names[target] = pivots
+    names[target] = pivot
     middle = [each for each in body[begin + 1 : end] if each not in moments.moved]
     at = middle.index(moments.mean)
     shifted = _line(f"{shift} = {quotient}", moments.mean)
-    mean = _line(f"{target} = {pivots} + {shift}").with_changes(trailing_whitespace=moments.mean.trailing_whitespace)
+    mean = _line(f"{target} = {pivot} + {shift}").with_changes(trailing_whitespace=moments.mean.trailing_whitespace)
     middle[at : at + 1] = [shifted, mean]
-    rest = []
-    for statement in body[end + 1 :]:
-        if moments.variance in _every(source, statement):
-            text = f"{source.spelled('maximum')}({_bare_text(source, moments.variance)} - {shift} * {shift}, 0.0, " \
-                   "propagate_nan=True)"  # fmt: skip
-            new = statement.deep_replace(moments.variance, fitting(source, moments.variance, text))  # type: ignore[arg-type]
-            assert isinstance(new, cst.BaseStatement)
-            statement = new
-        rest.append(statement)
+    rest = [_with_shift(source, each, moments.variance, shift) for each in body[end + 1 :]]
     loop = _with_sum(second, moments)
     new_body = [
-        *body[:begin], *_first_chunk(source, kernel, moments, quotient, pivots),
+        *body[:begin], *_first_chunk(source, kernel, moments, quotient, pivot),
         *(renamed(_bare(each), names) for each in moments.chain), *moments.moved, renamed(loop, names), *middle, *rest,
     ]  # fmt: skip
     return source.changed({moments.found.block: moments.found.block.with_changes(body=new_body)})
+
+
+def _with_shift(source: Source, statement: cst.BaseStatement, variance: Expression, shift: str) -> cst.BaseStatement:
+    """Returns a statement in which ``variance`` is about the mean, not about the pivot."""
+    if variance not in source.every(cst.BaseExpression, statement):  # type: ignore[type-abstract]
+        return statement
+    text = f"{_bare_text(source, variance)} - {shift} * {shift}"
+    larger = fitting(source, variance, f"{source.spelled('maximum')}({text}, 0.0, propagate_nan=True)")
+    new = statement.deep_replace(variance, larger)
+    assert isinstance(new, cst.BaseStatement)
+    return new
 
 
 def _first_chunk(source: Source, kernel: str, moments: _Moments, quotient: str, pivot: str) -> list[cst.BaseStatement]:
@@ -366,10 +367,6 @@ class _Before(cst.CSTTransformer):
         if original_node is not self.statement:
             return updated_node
         return cst.FlattenSentinel([self.added, updated_node])
-
-
-def _every(source: Source, statement: cst.BaseStatement) -> Sequence[cst.CSTNode]:
-    return source.every(cst.BaseExpression, statement)  # type: ignore[type-abstract]
 
 
 def _bare(statement: cst.BaseStatement) -> cst.BaseStatement:
