@@ -26,6 +26,7 @@ from tilewright.verify.interpreted import InterpreterEngine, RunOptions
 LONG_SUMS = Path("bench/planted/too_few_blocks.py").read_text().replace('"M": 24, "N": 1 << 22', '"M": 24, "N": 70000')
 FEW = '{"M": 64, "N": 96, "K": 4096}'
 LONG_PRODUCT = PRODUCT.replace("DTYPE", "float32").replace('{"M": 2000, "N": 1999, "K": 64}', FEW)
+THREE_AXES = BATCHED_PRODUCT.replace('"B": 3, "M": 700, "N": 999', '"B": 2, "M": 64, "N": 96')
 EXTREMES = (
     HEAD
     + """
@@ -69,7 +70,9 @@ class TestSplitReduction(EntryContract):
     elsewhere: ClassVar = {"enough blocks": LONG_SUMS.replace('"M": 24', '"M": 132')}
 
 
-@pytest.mark.parametrize("text", [LONG_SUMS, LONG_PRODUCT, EXTREMES], ids=["rows", "product", "extremes"])
+@pytest.mark.parametrize(
+    "text", [LONG_SUMS, LONG_PRODUCT, THREE_AXES, EXTREMES], ids=["rows", "product", "three axes", "extremes"]
+)
 def test_more_blocks_compute_what_one_did(text: str, tmp_path: Path) -> None:
     """K17: under drawn orders of the blocks, and with the races that the sanitizer finds."""
     old, new = loaded(text, tmp_path), loaded(applied(ENTRY, text, tmp_path, 4), tmp_path)
@@ -146,7 +149,6 @@ def test_a_part_that_is_left_out_is_found(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "a grid of three axes": (BATCHED_PRODUCT, "the grid has 3 axes already"),
     "an online maximum": (
         Path("bench/aside/cross_entropy.py").read_text(), "the loop does more with weight than to add to it",
     ),

@@ -24,7 +24,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
 from tilewright.playbook.analyses.chunk_loops import LEAVING, plain_target
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, range_of, reaching
-from tilewright.playbook.analyses.expressions import text_of
+from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.loop_sums import read_from_outside, sums_of
 from tilewright.playbook.analyses.tile_shapes import FILLED, Shapes, tile_call, tuple_text
 from tilewright.playbook.base import (
@@ -44,7 +44,7 @@ from tilewright.task.tensors import ITEM_BYTES
 
 SPLITS = (2, 4, 8, 16, 32)
 BLOCKS_PER_SM = 2  # the first value to try makes about this many blocks for each SM
-MOST_AXES = 2  # of the grid, which gets one more
+MOST_AXES = 3  # of a grid
 _COMBINED = {"maximum": "max", "minimum": "min"}
 """Function that a loop carries a value with → the reduction of a tile that belongs to it. Sums are found otherwise."""
 
@@ -207,20 +207,19 @@ def _reduced(source: Source, node: cst.Name, operation: str) -> cst.Call | None:
 def _split(source: Source, kernel: str, splits: int) -> Source:
     _reduction(source, kernel)
     grid = task_code.flat_grid(source)
-    if len(grid.axes) > MOST_AXES:
-        raise NotApplicable(f"{source.name}: the grid has {len(grid.axes)} axes already")
-    source = grid.source
+    knob = task_code.fresh_name(grid.source, "SPLITS")
+    source, numbers = _numbered(grid, kernel, knob)
     names = [f"{each.name}_parts" for each in _reduction(source, kernel).carried]
     parts = {name: task_code.fresh_in(source, kernel, name) for name in names}
-    arrived, knob = task_code.fresh_in(source, kernel, "arrived"), task_code.fresh_name(source, "SPLITS")
+    arrived = task_code.fresh_in(source, kernel, "arrived")
     found = _reduction(source, kernel)
     memory = {
         parts[f"{each.name}_parts"]: (f"{grid.items}, config.{knob}, {_in_launch(source, kernel, each)}", each.dtype)
         for each in found.carried
     }
     memory[arrived] = f"{grid.items},", "int32"
-    source = _with_kernel(source, kernel, found, parts, arrived, knob, len(grid.axes))
-    source = task_code.with_grid(source, f"({', '.join(grid.axes)}, config.{knob})")
+    source = _with_kernel(source, kernel, found, parts, arrived, knob, numbers)
+    source = task_code.with_grid(source, numbers.grid)
     called, _, _ = dotted(task_code.launch_of(source).call.func).rpartition(".")
     if not called:
         raise NotApplicable(f"{source.name}: the launch is not written as tilewright.Launch, so scratch is unknown")
@@ -230,6 +229,37 @@ def _split(source: Source, kernel: str, splits: int) -> Source:
         )
     source = task_code.with_kernel_constant(source, kernel, knob)
     return task_code.with_knob(source, knob, (1, *SPLITS), splits)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """How a block finds its item and its part, as text of the kernel, and the grid, as text of the launch."""
+
+    item: str
+    part: str
+    grid: str
+
+
+def _numbered(grid: task_code.Grid, kernel: str, knob: str) -> tuple[Source, _Numbers]:
+    """The parts are a further axis of the grid. If it has all three already, its last axis numbers items and parts."""
+    source, axes = grid.source, list(grid.axes)
+    spelled = _spelled(source)
+    while len(axes) > 1 and axes[-1] == "1":
+        axes.pop()
+    ids = block_ids(source, kernel)
+    if any(axis >= len(axes) for axis in ids.values()):
+        raise NotApplicable(f"{kernel} reads the block's id of an axis that the grid does not have")
+    last, number_of = len(axes) - 1, f"{spelled('bid')}(0)"
+    if len(axes) < MOST_AXES:
+        for axis in range(1, len(axes)):
+            number_of = f"{number_of} * {spelled('num_blocks')}({axis}) + {spelled('bid')}({axis})"
+        return source, _Numbers(number_of, f"{spelled('bid')}({last + 1})", f"({', '.join(axes)}, config.{knob})")
+    old = f"{spelled('bid')}({last}) // {knob}"
+    blocks = f"({spelled('num_blocks')}({last}) // {knob})"
+    number_of = f"({number_of} * {spelled('num_blocks')}(1) + {spelled('bid')}(1)) * {blocks} + {old}"
+    source = source.changed({call: fitting(source, call, old) for call, axis in ids.items() if axis == last})
+    text = f"({', '.join(axes[:-1])}, {axes[-1]} * config.{knob})"
+    return source, _Numbers(number_of, f"{spelled('bid')}({last}) % {knob}", text)
 
 
 def _in_launch(source: Source, kernel: str, carried: _Carried) -> str:
@@ -244,15 +274,12 @@ def _in_launch(source: Source, kernel: str, carried: _Carried) -> str:
 
 
 def _with_kernel(
-    source: Source, kernel: str, found: _Reduction, parts: dict[str, str], arrived: str, knob: str, axes: int
+    source: Source, kernel: str, found: _Reduction, parts: dict[str, str], arrived: str, knob: str, numbers: _Numbers
 ) -> Source:  # fmt: skip
     """Returns the source with the kernel's loop split, and the statements after it in the last block."""
     function, spelled = source.kernels[kernel], _spelled(source)
     part, item, other = (task_code.fresh_in(source, kernel, name) for name in ("part", "item", "other"))
-    number_of = f"{spelled('bid')}(0)"
-    for axis in range(1, axes):
-        number_of = f"{number_of} * {spelled('num_blocks')}({axis}) + {spelled('bid')}({axis})"
-    lines = [f"{item} = {number_of}"]
+    lines = [f"{item} = {numbers.item}"]
     loads, combined = list[str](), list[str]()
     for each in found.carried:
         memory, shape = parts[f"{each.name}_parts"], ("1", "1", *each.shape)
@@ -273,7 +300,7 @@ def _with_kernel(
     assert isinstance(last, cst.If)
     body = cst.IndentedBlock([*map(cst.parse_statement, loads), again, *found.after]).visit(_Named(found.carried))
     last = last.with_changes(body=body, leading_lines=[cst.EmptyLine(comment=cst.Comment("# the last part"))])
-    start = cst.parse_statement(f"{part} = {spelled('bid')}({axes})")
+    start = cst.parse_statement(f"{part} = {numbers.part}")
     loop = found.loop.with_changes(iter=_range(source, found.loop, part, knob), leading_lines=found.loop.leading_lines)
     statements = list(function.body.body)
     at = statements.index(found.loop)
