@@ -95,8 +95,11 @@ def test_the_differences_are_from_the_mean_of_the_first_chunk(tmp_path: Path) ->
     n_first = 0
     total_first = total
     values_first = ct.load(x, (row, n_first), (1, TILE), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    total_squared = ct.sum(values_first * values_first, axis=1, keepdims=True)
     total_first += ct.sum(values_first, axis=1, keepdims=True)  # of a chunk
     mean_pivot = total_first / COLUMNS * (x.shape[1] / min(TILE, x.shape[1]))
+    mean_pivot_squares = total_squared / COLUMNS * (x.shape[1] / min(TILE, x.shape[1]))
+    mean_pivot = ct.where(2.0 * mean_pivot * mean_pivot > mean_pivot_squares, mean_pivot, 0.0)
     squares = ct.zeros((1, 1), ct.float32)
     # the variance
     for n in range(ct.num_tiles(x, axis=1, shape=(1, TILE))):

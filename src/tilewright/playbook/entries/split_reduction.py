@@ -44,6 +44,7 @@ from tilewright.task.tensors import ITEM_BYTES
 
 SPLITS = (2, 4, 8, 16, 32)
 BLOCKS_PER_SM = 2  # the first value to try makes about this many blocks for each SM
+ALMOST_ENOUGH = 0.3  # the promise if more than half of the SMs have a block already
 MOST_AXES = 3  # of a grid
 _COMBINED = {"maximum": "max", "minimum": "min"}
 """Function that a loop carries a value with → the reduction of a tile that belongs to it. Sums are found otherwise."""
@@ -71,7 +72,8 @@ class SplitReduction(Entry):
             return []
         values = sorted(SPLITS, key=lambda splits: abs(math.log2(blocks * splits / (BLOCKS_PER_SM * sms))))
         what = f"reduction to {', '.join(each.name for each in found.carried)}"
-        site = Site.at(source, source.kernels[kernel], what, tuple(values), why=f"{blocks} blocks on {sms} SMs")
+        promise, why = ALMOST_ENOUGH if 2 * blocks > sms else 1.0, f"{blocks} blocks on {sms} SMs"
+        site = Site.at(source, source.kernels[kernel], what, tuple(values), promise, why)
         return [site] if self.applies(source, site) else []
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:

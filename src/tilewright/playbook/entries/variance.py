@@ -1,6 +1,6 @@
 """Computes the mean and the variance of a row in one pass, by shifted sums.
 
-    for n: total = total + x                   pivot = mean of the first chunk
+    for n: total = total + x                   pivot = mean of the first chunk, or 0
     mean = sum(total) / N                      for n: total = total + (x - pivot)
     for n: squares = squares + (x - mean)²  →         squares = squares + (x - pivot)²
     variance = sum(squares) / N                shift = sum(total) / N
@@ -9,7 +9,9 @@
 
 The row is read once less; its first chunk is read once more. Without a pivot, the difference at the end would lose all
 digits of a row whose mean is much larger than its deviation. The mean of a chunk bounds the loss: the first of k chunks
-holds 1/k of the row, so shift² is at most k times the variance, whatever the row holds.
+holds 1/k of the row, so shift² is at most some k times the variance, whatever the row holds. If the mean of the
+first chunk is smaller than its deviation, the pivot is 0: pivot and shift together have fewer digits of a mean that is
+smaller than both.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import libcst as cst
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, row_length
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
-from tilewright.playbook.analyses.expressions import fitting
+from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.loop_sums import Statements, Sum, needed, read_from_outside, sums_of
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, reshaped, same_elements, tile_call
@@ -116,8 +118,8 @@ def _moments(source: Source, kernel: str) -> _Moments:
 
 
 def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, cst.For]) -> _Moments:
-    if not source.spelled("maximum"):
-        raise NotApplicable(f"{source.name} does not import maximum of cuda.tile")
+    if not all(map(source.spelled, ("maximum", "where"))):
+        raise NotApplicable(f"{source.name} does not import maximum and where of cuda.tile")
     effects = Effects(source, source.kernels[kernel])
     if not all(effects.is_pure(loop.body) for loop in loops):
         raise NotApplicable(f"{kernel} stores in a loop that computes a mean or a variance")
@@ -338,11 +340,35 @@ def _first_chunk(source: Source, kernel: str, moments: _Moments, quotient: str, 
     first, found = moments.loops[0], moments.found
     own = sorted({*names_assigned(first.body), dotted(first.target)})
     names = {name: task_code.fresh_in(source, kernel, f"{name}_first") for name in own}
-    lines = [renamed(statement, names) for statement in once(first)]
-    lines.insert(1, _line(f"{names[moments.total]} = {moments.total}"))
-    part = renamed(cst.parse_expression(quotient), {moments.total: names[moments.total]})
+    total, squared = names[moments.total], task_code.fresh_in(source, kernel, f"{moments.total}_squared")
+    lines = [renamed(statement, names) for statement in once(_with_squares(source, first, moments.total, squared))]
+    lines.insert(1, _line(f"{total} = {moments.total}"))
+    if not any(squared in names_assigned(line) for line in lines):  # the sum is the tile of the first chunk itself
+        lines.append(_line(f"{squared} = {total} * {total}"))
     share = f"({found.length} / min({found.tile}, {found.length}))"
-    return [*lines, _line(f"{pivot} = {source.code(part)} * {share}")]
+    mean, square = (
+        source.code(renamed(cst.parse_expression(quotient), {moments.total: name})) for name in (total, squared)
+    )
+    squares = task_code.fresh_in(source, kernel, f"{pivot}_squares")
+    return [
+        *lines,
+        _line(f"{pivot} = {mean} * {share}"),
+        _line(f"{squares} = {square} * {share}"),
+        _line(f"{pivot} = {source.spelled('where')}(2.0 * {pivot} * {pivot} > {squares}, {pivot}, 0.0)"),
+    ]
+
+
+def _with_squares(source: Source, loop: cst.For, total: str, squared: str) -> cst.For:
+    """Returns a loop that computes the reduced squares of a chunk, too, if its sum is one of reduced chunks."""
+    for each in sums_of(source, loop.body):
+        if each.name == total and _around(source, each.term):
+            assert isinstance(each.term, cst.Call)
+            tile = text_of(source, each.term.args[0].value)
+            added = _line(f"{squared} = {_around(source, each.term).replace(_INSIDE, f'{tile} * {tile}')}")
+            new = loop.visit(_Before(each.statement, added))
+            assert isinstance(new, cst.For)
+            loop = new
+    return loop
 
 
 def _with_sum(loop: cst.For, moments: _Moments) -> cst.For:
