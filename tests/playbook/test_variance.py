@@ -63,6 +63,11 @@ task = tw.Task(
 )
 """
 )
+REUSED = (
+    STATISTICS.replace("total", "mean")
+    .replace("(squares / COLUMNS)", "squares")
+    .replace("    ct.store(variance_of", "    squares = squares / COLUMNS\n    ct.store(variance_of")
+)
 UNSHIFTED = STATISTICS.replace("again - mean", "again").replace(
     "(squares / COLUMNS)", "(squares / COLUMNS - mean * mean)"
 )  # fmt: skip
@@ -75,7 +80,9 @@ class TestVariance(EntryContract):
 
 
 @pytest.mark.parametrize(
-    ("text", "passes"), [(PLANTED, (4, 3 + 1 / 16)), (STATISTICS, (2, 1 + 1 / 16))], ids=["planted", "statistics"]
+    ("text", "passes"),
+    [(PLANTED, (4, 3 + 1 / 16)), (STATISTICS, (2, 1 + 1 / 16)), (REUSED, (2, 1 + 1 / 16))],
+    ids=["planted", "statistics", "a mean with the name of the sum"],
 )
 def test_the_row_is_read_once_less_and_the_result_is_right(
     text: str, passes: tuple[float, float], tmp_path: Path

@@ -16,7 +16,7 @@ smaller than both.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -144,7 +144,8 @@ def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, c
     return _Moments(found, loops, total, squared, difference, mean, variance, moved, chain[1:])
 
 
-_INSIDE = "reduced_"  # stands for the tile in the text of a reduction
+_INSIDE, _TOTAL = "reduced_", "total_"
+"""Names that stand for the tile in the text of a reduction, and for the sum in a loop that is renamed."""
 
 
 def _carried(source: Source, loop: cst.For) -> list[Sum]:
@@ -316,10 +317,10 @@ def _fused(source: Source, kernel: str, moments: _Moments) -> Source:
     mean = _line(f"{target} = {pivot} + {shift}").with_changes(trailing_whitespace=moments.mean.trailing_whitespace)
     middle[at : at + 1] = [shifted, mean]
     rest = [_with_shift(source, each, moments.variance, shift) for each in body[end + 1 :]]
-    loop = _with_sum(second, moments)
     new_body = [
         *body[:begin], *_first_chunk(source, kernel, moments, quotient, pivot),
-        *(renamed(_bare(each), names) for each in moments.chain), *moments.moved, renamed(loop, names), *middle, *rest,
+        *(renamed(_bare(each), names) for each in moments.chain), *moments.moved,
+        _with_sum(second, moments, names), *middle, *rest,
     ]  # fmt: skip
     return source.changed({moments.found.block: moments.found.block.with_changes(body=new_body)})
 
@@ -371,13 +372,15 @@ def _with_squares(source: Source, loop: cst.For, total: str, squared: str) -> cs
     return loop
 
 
-def _with_sum(loop: cst.For, moments: _Moments) -> cst.For:
-    """Returns the second loop with the sum of the first in it."""
-    new = loop.visit(
-        _Before(moments.squares.statement, _line(f"{moments.total} = {moments.total} + {moments.difference}"))
-    )
+def _with_sum(loop: cst.For, moments: _Moments, names: Mapping[str, str]) -> cst.For:
+    """Returns the second loop with the sum of the first in it, and with ``names`` of pivots for those of means.
+
+    The sum has another name while others are renamed, because the mean may have its name.
+    """
+    added = _line(f"{_TOTAL} = {_TOTAL} + {moments.difference}")
+    new = loop.visit(_Before(moments.squares.statement, added))
     assert isinstance(new, cst.For)
-    return new
+    return renamed(renamed(new, names), {_TOTAL: moments.total})
 
 
 class _Before(cst.CSTTransformer):
