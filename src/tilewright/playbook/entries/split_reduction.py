@@ -60,7 +60,7 @@ class SplitReduction(Entry):
         priority={"memory": 2, "balanced": 2, "compute": 3},
         eases=("too few blocks", "last wave"),
         together=HINTS_OF_TILES,
-        order=194,
+        order=195,
         effect=Effect.assumed(1.1, 4.0),
         risk="lossy",
     )
