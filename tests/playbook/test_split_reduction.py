@@ -14,7 +14,6 @@ from tests.playbook.kit import verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, HEAD, PRODUCT, applied, launch_facts
 from tests.playbook.row_loops import TWICE
 
-from tilewright.playbook.analyses.host_launch import TaskLaunch, with_launch
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.split_reduction import ENTRY
 from tilewright.source.syntax import Source
@@ -186,24 +185,6 @@ def test_the_ledger_gets_the_reason(tmp_path: Path) -> None:
     assert ENTRY.why_not(source, few) == "" and ENTRY.why_not(other, few) == ""
     twice = launch_facts(TWICE.replace('"M": 2048', '"M": 20'), tmp_path)
     assert "has 2 loops in its body" in ENTRY.why_not(other, twice)
-
-
-PROGRAM = LONG_SUMS[: LONG_SUMS.index("def reference")].replace("import tilewright as tw", "import torch") + '''
-def row_sums(rows):
-    sums = torch.empty(rows.shape[0], device=rows.device)
-    ct.launch(torch.cuda.current_stream(), (rows.shape[0],), long_sums, (rows, sums, 4096))
-    return sums
-'''  # fmt: skip
-
-
-def test_the_program_makes_the_memory(tmp_path: Path) -> None:
-    new = applied(ENTRY, LONG_SUMS, tmp_path, 4)
-    before, after = TaskLaunch(Source("task.py", LONG_SUMS), {}), TaskLaunch(Source("task.py", new), {"SPLITS": 4})
-    text = with_launch(Source("sums.py", PROGRAM), 0, before, after, {"x": ("M", "N"), "total": ("M",)})
-    launch = " ".join(text[text.rindex("ct.launch") :].split())
-    assert "(rows.shape[0], 4), long_sums" in launch
-    assert "torch.zeros((rows.shape[0], 4, 1), dtype=torch.float32, device=rows.device)" in launch
-    assert "torch.zeros((rows.shape[0],), dtype=torch.int32, device=rows.device), 4" in launch
 
 
 def test_products_with_enough_blocks_are_left_alone(tmp_path: Path) -> None:
