@@ -123,6 +123,12 @@ def preempted(trial: Trial) -> None:
     trial.cluster.say("scancel", urgent)
 
 
+def requeued(trial: Trial) -> None:
+    if job := trial.job():
+        with suppress(AssertionError):  # it ended meanwhile
+            trial.cluster.requeue(job)
+
+
 def over(trial: Trial) -> None:
     """Lets the walltime end while the client waits: SLURM looks every half a minute."""
     job = trial.job()
@@ -162,6 +168,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "failed node": (node_fails, 1),
     "killed slurmd": (slurmd, 0),
     "preemption": (preempted, 1),
+    "requeued job": (requeued, 1),
     "cancelled job": (lambda t: t.cluster.say("scancel", t.job()), 1),
     "full disk": (full, 0),
     "timeout of the allocation": (over, 1),
