@@ -19,7 +19,7 @@ LIES = {
     "a kind that is none": lambda: '{"message": "os.system", "command": "true"}\n',
     "a reason of many lines": lambda: encode(ask.Broken("first\nsecond" + "x" * 100_000, dead=False)),
     "a failure that passed": lambda: encode(ask.Broken("first", dead=False, status="PASSED")),
-    "progress without end": lambda: encode(ask.Advanced(10**30)) * 100_000 + READY,
+    "progress without end": lambda: encode(ask.Advanced(10**30)) * 30_000 + READY,
 }
 """What the worker says → the text."""
 ENDLESS, FLOOD = "a line without end", "answers to what nobody asked"
@@ -40,7 +40,7 @@ def main() -> None:
             send(out, ask.Running(10**9))
             send(out, ask.Broken("first", dead=False))
         else:
-            out.write(READY * 50_000 if request.workload == FLOOD else LIES.get(request.workload, lambda: READY)())
+            out.write(READY * 20_000 if request.workload == FLOOD else LIES.get(request.workload, lambda: READY)())
         out.flush()
         print("x" * (1 << 20), file=sys.stderr)
 

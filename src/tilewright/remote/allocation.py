@@ -143,6 +143,7 @@ class Allocated(Remote):
         state = str(found["state"])
         if state in ("RUNNING", "SUSPENDED"):
             return
+        self._renewals = 0
         if state in login.LIVE:
             self.say(f"job {self.job} was put back into the queue ({found['reason']}); the run waits for it")
             self.job = ""  # `login.allocate` finds it by its name
