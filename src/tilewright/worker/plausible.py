@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilewright.race.protocol import RaceOutcome
-from tilewright.worker.messages import FieldRaced, Message, RaceField, RoundsTimed, Step, TimeRounds
+from tilewright.worker.messages import FieldRaced, RaceField, RoundsTimed, Step, TimeRounds
 
 
-def mistake_in(step: Step[Any], answer: Message | None, *indices: int | None) -> str | None:
+def mistake_in(step: Step[Any], answer: object, *indices: int | None) -> str | None:
     """Returns why neither the answer nor the indices of candidates can be of the step; None if they can."""
     count = candidates_of(step)
     if any(index is not None and not 0 <= index < max(count, 1) for index in indices):
