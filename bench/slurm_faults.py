@@ -3,9 +3,9 @@
     python bench/slurm_faults.py [--faults 200] [--seed 0] [--set-aside] [--out FILE.json]
 
 Each run is a command of twelve steps, with a record of its own of what is answered, as `tune` has. Four faults of
-different kinds happen at random steps. A command that a fault ended is started again. Afterwards each step has its
-answer, no step that had one ran again, and no process and no job is left. Needs root, SLURM and an ssh server. The GPUs
-are simulated.
+different kinds happen at random steps. A command that a fault ended is started again, after space was freed if it asked
+for that. Afterwards each step has its answer, no step that had one ran again, and no process and no job is left. Needs
+root, SLURM and an ssh server. The GPUs are simulated.
 
 --set-aside: only the faults of slurm_set_aside.txt; without it, all others.
 """
@@ -201,7 +201,7 @@ class Found:
 
 
 def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str], rng: random.Random) -> Found:
-    """Makes one run with some faults, each at a step of its own. A full disk comes last: nothing empties it."""
+    """Makes one run with some faults, each at a step of its own. A full disk comes last: it is emptied only if a command asks for that."""
     began, faults = time.monotonic(), sorted(faults, key=lambda fault: fault == "full disk")
     by_ssh = "lost ssh connection" in faults or rng.random() < 0.25
     waiting = [(f"s{BETWEEN * place + rng.randrange(BETWEEN)}", fault) for place, fault in enumerate(faults)]
@@ -234,7 +234,9 @@ def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str],
             said += "did not end; "
             trial.client.kill()
         trial.client.wait()
-        said += (folder / f"said-{starts}").read_text()[-1000:]
+        said += (printed := (folder / f"said-{starts}").read_text()[-1000:])
+        if "free some space there" in printed:
+            (work / "filling").unlink(missing_ok=True)
     answered = (folder / "answered").read_text().split() if (folder / "answered").exists() else []
     missing = sum(name not in answered for name in names)
     again = sum(max(0, noted(folder, "began", name) - 1) for name in names)
