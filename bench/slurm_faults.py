@@ -201,7 +201,8 @@ class Found:
 
 
 def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str], rng: random.Random) -> Found:
-    """Makes one run with some faults, each at a step of its own. A full disk comes last; a command may ask to empty it."""
+    """Makes one run with some faults, each at a step of its own. A full disk comes last, and stays full unless a
+    command asks for space."""
     began, faults = time.monotonic(), sorted(faults, key=lambda fault: fault == "full disk")
     by_ssh = "lost ssh connection" in faults or rng.random() < 0.25
     waiting = [(f"s{BETWEEN * place + rng.randrange(BETWEEN)}", fault) for place, fault in enumerate(faults)]
