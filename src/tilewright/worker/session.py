@@ -122,9 +122,10 @@ class Session:
             return self._lost(self._last_words(), at)
         if not isinstance(message, said.Broken):
             return self._lost(f"the worker process said {message}", at)
+        status: Status = "FAILED" if message.status == "PASSED" else message.status
         if message.dead:
-            return self._lost(message.reason, at, message.status)
-        return Outcome(message.status, reason=message.reason, at=at)
+            return self._lost(message.reason, at, status)
+        return Outcome(status, reason=message.reason, at=at)
 
     def close(self, wait: bool = True) -> None:
         if self._process is not None:
