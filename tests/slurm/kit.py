@@ -179,7 +179,8 @@ class Cluster:
         self.say("scontrol", "requeue", job)
         wait_for(lambda: "JobState=PENDING" in self.say("scontrol", "-o", "show", "job", job), 30)
         wait_for(noticed)
-        self.say("scontrol", "update", f"JobId={job}", "StartTime=now")
+        later = "StartTime=now+3"  # a node refuses a job that it has killed in the same second
+        self.say("scontrol", "update", f"JobId={job}", later)
 
     def complaint(self) -> str:
         """Returns the last line that each daemon has written."""
