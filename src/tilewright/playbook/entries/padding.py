@@ -6,20 +6,23 @@ shape that the task serves has only whole tiles, a padding such as -inf has no e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read, without_dead
-from tilewright.playbook.analyses.task_code import extent_of, own_kernel
-from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
-from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, with_argument
+from tilewright.playbook.analyses.task_code import served_launches
+from tilewright.playbook.analyses.tile_reach import ends_with_array, reaches
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, unless_refused
+from tilewright.playbook.rewriting import Place, Rewriting
+from tilewright.source.syntax import Function, Source, argument, with_argument
 
 ZERO, NONE = "zero", "none"
 TMA = 90  # the first compute capability with TMA
 
 
-class Padding(Entry):
+class Padding(Rewriting[Place[cst.Call]]):
     about = EntryDescription(
         id="padding",
         name="padding mode",
@@ -31,58 +34,38 @@ class Padding(Entry):
         order=220,
         effect=Effect.assumed(1.0, 1.03),
     )
+    missing = "no tile load begins here whose padding can be changed"
+    needs_launch = True
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        kernel = own_kernel(facts, source)
-        found: list[Site] = []
-        for call in source.calls("load", inside=source.functions[kernel]) if kernel else ():
-            array = source.code(call.args[0].value)
-            padded = argument(call, "padding_mode")
-            even = _is_never_ragged(source, kernel, call, facts)
-            if padded is None and facts.sm < TMA and even is False:
-                found.append(Site.at(source, call, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
-            elif padded is not None and even:
-                why = "every promised extent is a multiple of its tile"
-                found.append(Site.at(source, call, f"padding of {array}", (NONE,), why=why))
+        found = []
+        for place in self.found(source, facts):
+            even = unless_refused(_is_never_ragged, source, place.node, facts)
+            if ZERO in place.rewrites and facts.sm < TMA and even is False:
+                found.append(place.site(source, f"no TMA before sm_{TMA}"))
+            elif NONE in place.rewrites and even:
+                found.append(place.site(source, "every promised extent is a multiple of its tile"))
         return found
 
-    def apply(self, source: Source, site: Site, value: Value) -> str:
-        calls = source.calls("load", inside=site.function(source))
-        call = site.node(source, calls, f"no tile load of {site.kernel} begins here")
-        padded = argument(call, "padding_mode")
-        if value == ZERO and padded is None:
-            mode = f"{source.spelled('PaddingMode')}.ZERO"
-            return source.replaced({call: with_argument(call, "padding_mode", mode)})
-        if value == NONE and padded is not None:
-            changed = source.changed({call: with_argument(call, "padding_mode", None)})
-            return without_dead(changed, site.kernel, names_read(padded)).text
-        raise NotApplicable(f"the padding of this load is '{value}' already")
+    def places(self, source: Source, function: Function) -> Iterator[Place[cst.Call]]:
+        for call in source.calls("load", inside=function):
+            array, padding = source.code(call.args[0].value), argument(call, "padding_mode")
+            if padding is None:
+                changes = {call: with_argument(call, "padding_mode", f"{source.spelled('PaddingMode')}.ZERO")}
+                yield Place(call, f"load of {array}", {ZERO: partial(source.replaced, changes)})
+            else:
+                yield Place(call, f"padding of {array}", {NONE: partial(_unpadded, source, call, names_read(padding))})
 
 
-def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:
-    """Returns whether this load has only whole tiles for every shape that the task serves; None if not known."""
-
-    def even() -> bool:
-        found = reaches(source, call)
-        pairs = [(reach, workload) for reach in found for workload in facts.workloads]
-        whole = all(ends_with_array(source, kernel, reach, facts, workload) for reach, workload in pairs)
-        return whole and all(_is_fixed(source, kernel, reach, facts) for reach in found)
-
-    return unless_refused(even)
+def _unpadded(source: Source, call: cst.Call, names: set[str]) -> str:
+    changed = source.changed({call: with_argument(call, "padding_mode", None)})
+    return without_dead(changed, source.function_of(call), names).text
 
 
-def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
-    """Returns whether the task refuses extents along this axis that differ by one from the workloads' extents."""
-    extent = extent_of(source, kernel, reach.array, reach.axis)
-    if extent is None or extent.isdigit():
-        return extent is not None
-    for workload in facts.workloads:
-        size = workload.dims.get(extent)
-        if not isinstance(size, int):
-            return False
-        if any(facts.task.promises({**workload.dims, extent: size + by}) for by in (1, -1)):
-            return False
-    return True
+def _is_never_ragged(source: Source, call: cst.Call, facts: KernelFacts) -> bool:
+    """Returns whether this load has only whole tiles for every shape that the task serves."""
+    found = reaches(source, call)
+    return all(ends_with_array(source, reach, launch) for launch in served_launches(facts) for reach in found)
 
 
 ENTRY = Padding()

@@ -307,9 +307,13 @@ class Memory:
             self._note(True, picked.addresses)
         return self._filled(picked, found, compare)
 
-    def _show(self, part: _Part, picked: _Picked) -> None:
+    def show(self, touched: Touched) -> None:
+        """Takes notice of an access, before the next one is made. A subclass may record it."""
         if self.watch:
-            self._watch.show(part.touched)
+            self._watch.show(touched)
+
+    def _show(self, part: _Part, picked: _Picked) -> None:
+        self.show(part.touched)
         if self.exchanges is not None:
             self.exchanges.show(part.touched, picked.shape[1:], part.of_these(picked.elements()))
 
