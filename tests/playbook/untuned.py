@@ -1,14 +1,14 @@
-"""Task files with kernels that nobody tuned for the entries which `test_untuned` applies to them. Each has room for one.
+"""Task files with kernels that nobody tuned for the playbook. In each, one entry of `test_untuned` finds room.
 
-GROUP_QUANT is the kernel of TileGym 1.5.1 (suites/flashinfer, per-token-group quantization), without its bounds for
-arrays that end within a group. The others are written as their authors would write them first.
+TOKEN_QUANT is the kernel of TileGym 1.5.1 that quantizes groups of a flat array (suites/flashinfer), with one group a
+token and without the bounds for arrays that end within a group. The others are written as one writes them first.
 """
 
 from __future__ import annotations
 
 from tests.playbook.plain import HEAD
 
-GROUP_QUANT = (
+TOKEN_QUANT = (
     HEAD
     + """
 @ct.kernel
@@ -26,28 +26,28 @@ def group_quant(y_input, y_quantized, y_scale, y_stride, eps, bit8_min, bit8_max
 
 
 def reference(y_input):
-    groups = y_input.reshape(-1, 128)
+    groups = y_input.reshape(-1, 2048)
     scale = np.maximum(abs(groups).max(axis=1, keepdims=True), 1e-10) / 127.0
     return np.clip(groups / scale, -128.0, 127.0).reshape(-1), scale.reshape(-1)
 
 
 def launch(y_input, y_quantized, y_scale, G):
-    return tw.Launch(group_quant, (G,), (y_input, y_quantized, y_scale, 128, 1e-10, -128.0, 127.0, 128))
+    return tw.Launch(group_quant, (G,), (y_input, y_quantized, y_scale, 2048, 1e-10, -128.0, 127.0, 2048))
 
 
 task = tw.Task(
     name="group_quant",
     tensors={
-        "y_input": tw.Tensor(("G * 128",), "bfloat16"),
-        "y_quantized": tw.Output(("G * 128",), "float16"),
+        "y_input": tw.Tensor(("G * 2048",), "bfloat16"),
+        "y_quantized": tw.Output(("G * 2048",), "float16"),
         "y_scale": tw.Output(("G",), "float32"),
     },
     reference=reference,
     launch=launch,
-    flops=lambda G: 512 * G,
+    flops=lambda G: 4 * 2048 * G,
     independent=("G",),
     space=tw.Space(constants={}, shipped={}),
-    workloads={"tokens": {"G": 65536}},
+    workloads={"tokens": {"G": 4096}},
 )
 """
 )
@@ -156,6 +156,33 @@ task = tw.Task(
     serves=lambda E: E in (64, 128, 256),
     space=tw.Space(constants={}, shipped={}),
     workloads={"of 128": {"T": 16384, "E": 128}},
+)
+"""
+)
+
+PEAKS = (
+    HEAD
+    + """
+@ct.kernel
+def peaks(x, y, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int]):
+    column = ct.bid(0)
+    peak = ct.full((1, TILE_N), -np.inf, ct.float32)
+    for m in range(ct.cdiv(x.shape[0], TILE_M)):
+        tile = ct.load(x, (m, column), (TILE_M, TILE_N), padding_mode=ct.PaddingMode.NEG_INF).astype(ct.float32)
+        peak = ct.maximum(peak, ct.max(tile, axis=0, keepdims=True))
+    ct.store(y, (0, column), peak)
+
+
+task = tw.Task(
+    name="peaks",
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output((1, "N"), "float32")},
+    reference=lambda x: x.max(axis=0, keepdims=True),
+    launch=lambda x, y, N: tw.Launch(peaks, (N // 128,), (x, y, 64, 128)),
+    flops=lambda M, N: M * N,
+    independent=("N",),
+    serves=lambda M, N: M % 256 == 0 and N % 256 == 0,
+    space=tw.Space(constants={}, shipped={}),
+    workloads={"calibration": {"M": 8192, "N": 16384}},
 )
 """
 )

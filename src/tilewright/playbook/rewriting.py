@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import libcst as cst
 
 from tilewright.playbook.analyses.task_code import own_kernel
-from tilewright.playbook.base import Entry, KernelFacts, Site, Values, unless_refused
+from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site, Values, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Line, Node, Source
 
@@ -28,7 +28,7 @@ class Place(Generic[Node]):
 
     node: Node
     what: str
-    rewrites: Mapping[Value, Callable[[], str]]
+    rewrites: Mapping[Any, Callable[[], str]]
 
     def site(self, source: Source, why: str = "", values: Values = ()) -> Site:
         """Makes the site of this place. ``values``: those to try; by default all."""
@@ -73,6 +73,20 @@ class Rewriting(Entry, Generic[AnyPlace]):
             known = ", ".join(map(str, rewrites))
             raise site.refused(source, f"'{value}' is no change of this {site.what}; known: {known}")
         return rewrites[value]()
+
+
+def starting_with(*lines: cst.BaseStatement) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    """Returns the change of a block that puts ``lines`` at its start, after its docstring."""
+
+    def changed(block: cst.CSTNode) -> cst.CSTNode:
+        if not isinstance(block, cst.IndentedBlock):
+            raise NotApplicable("a block that is written on one line takes no further statement")
+        match block.body:
+            case [cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString())]), *_]:
+                return block.with_changes(body=[block.body[0], *lines, *block.body[1:]])
+        return block.with_changes(body=[*lines, *block.body])
+
+    return changed
 
 
 def moved_up(source: Source, statement: Line, above: cst.BaseStatement) -> str:

@@ -24,7 +24,7 @@ class NewNames(cst.CSTTransformer):
         super().__init__()
         self.names = names
 
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         return updated_node.with_changes(value=self.names.get(original_node.value, original_node.value))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:

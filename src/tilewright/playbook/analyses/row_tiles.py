@@ -36,7 +36,7 @@ class RowTiles(NewNames):
         self.source, self.row, self.count = source, row, count
         self.shapes = tile_shapes.Shapes(source, function, {row})
         self.written = 0
-        self.width: str | None = None
+        self.width = ""
         self._filled = self._initial_values()
 
     def _varies(self, node: Expression) -> bool:

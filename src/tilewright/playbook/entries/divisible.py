@@ -17,8 +17,8 @@ import libcst as cst
 
 from tilewright.languages import language_of
 from tilewright.playbook.analyses.task_code import passed, served_launches
-from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site
-from tilewright.playbook.rewriting import Place, Rewriting
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site
+from tilewright.playbook.rewriting import Place, Rewriting, starting_with
 from tilewright.source.syntax import Function, Source
 
 DIVISORS = (16, 8)
@@ -45,7 +45,8 @@ class Divisible(Rewriting[Place[cst.Param]]):
         found, served = [], list(served_launches(facts))
         for place in self.found(source, facts):
             numbers = [passed(source, launch).get(place.node.name.value) for launch in served]
-            common = math.gcd(*numbers) if all(type(number) is int for number in numbers) else 0
+            whole = [number for number in numbers if type(number) is int]
+            common = math.gcd(*whole) if whole == numbers else 0
             divisors = tuple(each for each in DIVISORS if common and common % each == 0)
             if divisors and not _is_constant(source, place.node, served[0].kernel):
                 found.append(place.site(source, "for all shapes that are served", divisors[:1]))
@@ -60,19 +61,14 @@ class Divisible(Rewriting[Place[cst.Param]]):
                 yield Place(param, f"{name} of {function.name.value}", rewrites)
 
 
+def _claimed(source: Source, function: Function, name: str, divisor: int) -> str:
+    claim = cst.parse_statement(f"{name} = {source.tile_module}.assume_divisible_by({name}, {divisor})")
+    return source.replaced({function.body: starting_with(claim)})
+
+
 def _is_constant(source: Source, param: cst.Param, kernel: Any) -> bool:
     position = source.functions[source.function_of(param)].params.params.index(param)
     return language_of(kernel).constant_parameters(kernel)[position]
-
-
-def _claimed(source: Source, function: Function, name: str, divisor: int) -> str:
-    """Returns the text in which the function first claims that the parameter ``name`` is a multiple."""
-    body = function.body
-    if not isinstance(body, cst.IndentedBlock):
-        raise NotApplicable(f"{source.name}: {function.name.value} is written on one line")
-    claim = cst.parse_statement(f"{name} = {source.tile_module}.assume_divisible_by({name}, {divisor})")
-    first = 1 if function.get_docstring() is not None else 0
-    return source.replaced({body: body.with_changes(body=[*body.body[:first], claim, *body.body[first:]])})
 
 
 ENTRY = Divisible()

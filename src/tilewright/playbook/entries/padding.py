@@ -16,7 +16,7 @@ from tilewright.playbook.analyses.task_code import served_launches
 from tilewright.playbook.analyses.tile_reach import ends_with_array, reaches
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, unless_refused
 from tilewright.playbook.rewriting import Place, Rewriting
-from tilewright.source.syntax import Function, Source, argument, with_argument
+from tilewright.source.syntax import Changes, Function, Source, argument, with_argument
 
 ZERO, NONE = "zero", "none"
 TMA = 90  # the first compute capability with TMA
@@ -51,7 +51,7 @@ class Padding(Rewriting[Place[cst.Call]]):
         for call in source.calls("load", inside=function):
             array, padding = source.code(call.args[0].value), argument(call, "padding_mode")
             if padding is None:
-                changes = {call: with_argument(call, "padding_mode", f"{source.spelled('PaddingMode')}.ZERO")}
+                changes: Changes = {call: with_argument(call, "padding_mode", f"{source.spelled('PaddingMode')}.ZERO")}
                 yield Place(call, f"load of {array}", {ZERO: partial(source.replaced, changes)})
             else:
                 yield Place(call, f"padding of {array}", {NONE: partial(_unpadded, source, call, names_read(padding))})

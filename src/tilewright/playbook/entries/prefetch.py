@@ -18,7 +18,7 @@ from tilewright.playbook.analyses.renaming import NewNames
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.tile_shapes import is_true, tile_call
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription
-from tilewright.playbook.rewriting import Place, Rewriting
+from tilewright.playbook.rewriting import Place, Rewriting, starting_with
 from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted
 
 AHEAD = "one iteration ahead"
@@ -65,9 +65,8 @@ def _ahead(source: Source, loop: cst.For, loads: Sequence[_Load]) -> str:
         first += map(cst.parse_statement, (f"{now} = {name}", f"{name} = {ahead}"))
         calls[load.call] = cst.Name(now)
     before[0] = before[0].with_changes(leading_lines=loop.leading_lines)
-    body: Changes = {loop.body: lambda new: new.with_changes(body=[*first, *new.body])}
     whole: Changes = {loop: lambda new: cst.FlattenSentinel([*before, new.with_changes(leading_lines=())])}
-    return source.replaced({**calls, **body, **whole})
+    return source.replaced({**calls, **whole, loop.body: starting_with(*first)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ def _put(source: Source, node: Expression, given: Mapping[str, Expression], vari
     """Returns an expression with ``at`` in place of the loop's variable, and without names that the loop assigns."""
 
     class Put(NewNames):
-        def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> Expression:
+        def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
             if original_node.value == variable:
                 return _bracketed(cst.parse_expression(at))
             if original_node.value in given:

@@ -34,7 +34,7 @@ from tilewright.playbook.base import (
     Site,
     unless_refused,
 )
-from tilewright.playbook.rewriting import Place, Rewriting
+from tilewright.playbook.rewriting import Place, Rewriting, starting_with
 from tilewright.source.syntax import Changes, Expression, Function, Line, Source, argument, dotted, elements, number
 
 ROWS, KNOB = (4, 2, 8, 16), "TILE_ROWS"
@@ -86,10 +86,9 @@ def _values(source: Source, row: RowNumber, facts: KernelFacts) -> tuple[int, ..
     changed = unless_refused(_kernel, source, facts.kernel, row.name, KNOB)
     if changed is None:
         return ()
-    width = changed[1]
-    sizes = [str(task_code.passed(source, launch).get(width, width)) for launch in facts.launches]
-    longest = max((int(size) for size in sizes if size.isdigit()), default=1)
-    return tuple(rows for rows in ROWS if rows * longest <= FIT_IN_REGISTERS and _divides(source, row, rows))
+    sizes = [str(task_code.passed(source, launch).get(changed[1], changed[1])) for launch in facts.launches]
+    most = FIT_IN_REGISTERS // max((int(size) for size in sizes if size.isdigit()), default=1)
+    return tuple(rows for rows in ROWS if rows <= most and unless_refused(_divides, source, row, rows))
 
 
 def _divides(source: Source, row: RowNumber, count: int) -> bool:
@@ -115,22 +114,22 @@ def _in_groups(source: Source, kernel: str, name: str, count: int) -> str:
     return task_code.with_knob(changed, knob, (count,) if row.kind == "loop" else (1, count), count).text
 
 
-def _kernel(source: Source, kernel: str, name: str, knob: str) -> tuple[Source, str | None]:
-    """Returns the source with only the kernel changed, and the length of the row tile as text, or None if the
+def _kernel(source: Source, kernel: str, name: str, knob: str) -> tuple[Source, str]:
+    """Returns the source with only the kernel changed, and the length of the row tile as text. The length is "" if the
     kernel loads no tile."""
     function, rows = source.kernels[kernel], task_code.fresh_in(source, kernel, "rows")
     tiles = RowTiles(source, function, name, rows, knob)
-    source = source.changed({function.body: function.body.visit(tiles)})
+    body = function.body.visit(tiles)
+    assert isinstance(body, cst.BaseSuite)
+    source = source.changed({function.body: body})
     if not tiles.written:
         raise NotApplicable(f"{kernel} stores nothing that depends on {name}")
     row = _row(source, kernel, name)
-    changes = _grouped(source, row, knob)
-    if rows in names_read(source.kernels[kernel].body):
-        changes |= _with_numbers(source, row, rows, knob)
-    return source.changed(changes), tiles.width
+    numbers = _numbered(source, row, rows, knob) if rows in names_read(source.kernels[kernel].body) else {}
+    return source.changed({**_grouped(source, row, knob), **numbers}), tiles.width
 
 
-def _with_numbers(source: Source, row: RowNumber, rows: str, knob: str) -> Changes:
+def _numbered(source: Source, row: RowNumber, rows: str, knob: str) -> Changes:
     """Returns the change that assigns a tile to the name ``rows``: the numbers of all rows in a group, of the shape
     (``knob``, 1). The statement comes after the statement that computes the group's number."""
     arange, int32 = source.spelled("arange"), source.spelled("int32")
@@ -138,7 +137,7 @@ def _with_numbers(source: Source, row: RowNumber, rows: str, knob: str) -> Chang
         raise NotApplicable(f"{source.name} imports neither arange nor int32 of cuda.tile")
     line = cst.parse_statement(f"{rows} = {row.name} * {knob} + {arange}({knob}, dtype={int32})[:, None]")
     if isinstance(row.node, cst.For):
-        return {row.node.body: lambda body: body.with_changes(body=[line, *body.body])}
+        return {row.node.body: starting_with(line)}
     return {row.node: lambda new: cst.FlattenSentinel([new, line])}
 
 
@@ -154,8 +153,8 @@ def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
         return {end: cst.parse_expression(f"{source.spelled('cdiv')}({source.code(end)}, {count})")}
     fewer = f"{row.length} // {count}"
     lengths = [name for name in source.every(cst.Name, row.node) if name.value == row.length]
-    inside: Changes = {name: cst.parse_expression(f"({fewer})") for name in lengths}
     loop = next(above for above in source.parents(row.node) if isinstance(above, cst.For))
+    inside: Changes = {name: cst.parse_expression(f"({fewer})") for name in lengths}
     return {range_of(loop)[0]: cst.parse_expression(fewer), **inside}
 
 
@@ -170,7 +169,7 @@ def _grid_axis(source: Source, grid: Expression, axis: int) -> Expression:
 
 def row_numbers(source: Source, function: Function) -> list[RowNumber]:
     """Returns the names of ``function`` that may number rows."""
-    found = []
+    found: list[RowNumber] = []
 
     def add(node: Line | cst.For, name: str, kind: Kind, axis: int = 0, length: str = "") -> None:
         if names_assigned(function)[name] == 1:

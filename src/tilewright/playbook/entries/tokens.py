@@ -8,7 +8,7 @@ offered only if the interpreter has shown that the two accesses have no common b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -88,7 +88,8 @@ def _ways_up(effects: Effects, statement: Line, load: cst.Call) -> Iterator[_Acc
     source, block = effects.source, effects.source.parent(statement)
     assert isinstance(block, cst.IndentedBlock)
     reads, assigns = names_read(statement), set(names_assigned(statement))
-    ways, passed = {}, ()
+    ways: dict[str, Callable[[], str]] = {}
+    passed: tuple[cst.Call, ...] = ()
     for above in reversed(block.body[: block.body.index(statement)]):
         if not isinstance(above, Line) or not assigns.isdisjoint(names_read(above)):
             return
