@@ -45,6 +45,10 @@ class RowTiles(NewNames):
     def _code(self, node: cst.CSTNode) -> str:
         return " ".join(self.source.code(node).split())
 
+    def _require(self, fits: bool, node: cst.CSTNode, reason: str) -> None:
+        if not fits:
+            raise NotApplicable(f"{self._code(node)} {reason}")
+
     def _row_shape(self, node: Expression) -> Shape:
         """Returns the shape of a value that is combined with rows.
 
@@ -53,8 +57,7 @@ class RowTiles(NewNames):
         shape = self.shapes.of(node)
         if shape is None:
             raise NotApplicable(f"the shape of {self._code(node)} is not known")
-        if any(size != "1" for size in shape[:-1]):
-            raise NotApplicable(f"{self._code(node)} has more than one row already")
+        self._require(_is_one_row(shape), node, "has more than one row already")
         return shape
 
     def _new(self, shape: Sequence[str]) -> Shape:
@@ -110,9 +113,8 @@ class RowTiles(NewNames):
     def leave_Subscript(self, old: cst.Subscript, new: cst.Subscript) -> Expression:
         if not self._varies(old):
             return new
-        if tile_shapes.new_axes(old) is None:
-            raise NotApplicable(f"{self._code(old)} takes a part of a row")
-        return self._same_row(old, new.value, self._row_shape(old.value), self._row_shape(old), may_reshape=False)
+        self._require(tile_shapes.new_axes(old) is not None, old, "takes a part of a row")
+        return self._same_row(old, new.value, self._row_shape(old.value), self._row_shape(old))
 
     def leave_Call(self, old: cst.Call, new: cst.Call) -> Expression:
         name, source = tile_call(self.source, old), self.source
@@ -120,8 +122,7 @@ class RowTiles(NewNames):
         if any(old is filled for filled in self._filled):
             return with_argument(new, "shape", tuple_text(self._new(self._row_shape(old))), 0)
         if not any(self._varies(cst.Name(each)) for each in names_read(old)):
-            if name in WRITES or name.startswith("atomic"):
-                raise NotApplicable(f"{self._code(old)} does not depend on the row")
+            self._require(name not in WRITES and not name.startswith("atomic"), old, "does not depend on the row")
             return new
         tile, new_tile = (each.func.value if isinstance(each.func, cst.Attribute) else each for each in (old, new))
         if (shaped := tile_shapes.reshaped(source, old)) is not None:
@@ -130,6 +131,8 @@ class RowTiles(NewNames):
             return self._same_row(old, new_tile, self._row_shape(shaped[0]), sizes)
         if isinstance(old.func, cst.Attribute) and old.func.attr.value == "item":  # one statistic → one a row
             return self._same_row(old, new_tile, self._row_shape(tile), ())
+        checks = tile_shapes.is_true(argument(old, "check_bounds") or cst.Name("True")) is True
+        self._require(checks, old, "checks no bounds: the last group may exceed the array's rows")
         match name:
             case "load" | "store":
                 index, place = self._index(old)
@@ -150,15 +153,11 @@ class RowTiles(NewNames):
             self._row_shape(operand)
         return new
 
-    def _same_row(
-        self, old: Expression, tile: Expression, before: Shape, after: Sequence[str], may_reshape: bool = True
-    ) -> Expression:
+    def _same_row(self, old: Expression, tile: Expression, before: Shape, after: Sequence[str]) -> Expression:
         """Returns the row ``tile`` in the new form of ``old``, which only adds or removes axes of one element."""
-        same = len(self._new(after)) == len(self._new(before))
-        long = [size for size in after[:-1] if size != "1"]
-        if long or (*after[-1:], "1")[0] != (*before[-1:], "1")[0] or not (same or may_reshape):
-            raise NotApplicable(f"{self._code(old)} turns a row into another form")
-        return tile if same else self._reshaped(tile, self._new(after))
+        shape, present = self._new(after), self._new(before)
+        self._require(_is_one_row(after) and shape[-1] == present[-1], old, "turns a row into another form")
+        return tile if len(shape) == len(present) else self._reshaped(tile, shape)
 
     def _reshaped(self, tile: Expression, shape: Sequence[str]) -> Expression:
         return cst.parse_expression(f"{text_of(self.source, tile)}.reshape({tuple_text(shape)})")
@@ -166,17 +165,15 @@ class RowTiles(NewNames):
     def _reduction(self, old: cst.Call, new: cst.Call) -> cst.Call:
         shape = self._row_shape(old.args[0].value)
         axes = tile_shapes.reduced_axes(old, len(shape))
-        if not shape or axes is None or len(shape) - 1 not in axes or len(self._new(shape)) != 2:
-            raise NotApplicable(f"{self._code(old)} does not reduce along a row")
+        along = len(shape) in (1, 2) and axes is not None and len(shape) - 1 in axes
+        self._require(along, old, "does not reduce along a row")
         return with_argument(with_argument(new, "axis", "1", 1), "keepdims", "True")
 
     def _load(self, old: cst.Call, new: cst.Call, rank: int, place: int) -> Expression:
         """Rewrites a load: a group of rows instead of one row, or a column of elements instead of one element."""
         sizes = [*(self.shapes.sizes(argument(old, "shape", 2)) or ())]
-        if len(sizes) != rank:
-            raise NotApplicable(f"the shape of {self._code(old)} is not written as a tuple")
-        if any(size != "1" for size in (*sizes[:-1], sizes[place])):
-            raise NotApplicable(f"{self._code(old)} loads more than one row already")
+        self._require(len(sizes) == rank, old, "has a shape that is not written as a tuple")
+        self._require(_is_one_row(sizes) and sizes[place] == "1", old, "loads more than one row already")
         sizes[place] = self.count
         new = with_argument(new, "shape", tuple_text(sizes), 2)
         if place == rank - 1:
@@ -190,8 +187,7 @@ class RowTiles(NewNames):
         if value is None or changed is None or not self._varies(value):
             raise NotApplicable(f"the value that {self._code(old)} stores does not depend on the row")
         shape, ones, column = self._row_shape(value), ("1",) * (rank - 1), place == rank - 1
-        if column and any(size != "1" for size in shape):
-            raise NotApplicable(f"{self._code(old)} stores more than one element of a row")
+        self._require(not column or _is_one_row((*shape, "1")), old, "stores more than one element of a row")
         target = (*ones, self.count) if column else self._new((*ones, *(shape[-1:] or ("1",))))
         if not column and len(target) == len(self._new(shape)):
             return new
@@ -199,9 +195,7 @@ class RowTiles(NewNames):
 
     def _indexed(self, old: cst.Call, new: cst.Call) -> Expression:
         """Checks a gather or scatter. The call need not change, because the names in its indices now hold tiles."""
-        self._refuse_unchecked(old)
-        if not any(self._varies(index) for index in tile_shapes.indices_of(old)):
-            raise NotApplicable(f"{self._code(old)} does not depend on the row")
+        self._require(any(map(self._varies, tile_shapes.indices_of(old))), old, "does not depend on the row")
         for arg in old.args[1:]:
             for operand in elements(arg.value) or [arg.value]:
                 self._row_shape(operand)
@@ -209,18 +203,16 @@ class RowTiles(NewNames):
 
     def _index(self, call: cst.Call) -> tuple[list[Expression], int]:
         """Returns the indices of a tile load or store, and the position of the row's number among them."""
-        self._refuse_unchecked(call)
-        if argument(call, "order") is not None:
-            raise NotApplicable(f"{self._code(call)} changes the order of the axes")
+        self._require(argument(call, "order") is None, call, "changes the order of the axes")
         index = elements(argument(call, "index", 1))
         if index is None:
             raise NotApplicable(f"the index of {self._code(call)} is not written as a tuple")
         places = [place for place, number in enumerate(index) if self._varies(number)]
-        if len(places) != 1 or dotted(index[places[0]]) != self.row or places[0] < len(index) - 2:
-            raise NotApplicable(f"{self._code(call)} does not use {self.row} itself as one of the last two indices")
+        itself = len(places) == 1 and dotted(index[places[0]]) == self.row and places[0] >= len(index) - 2
+        self._require(itself, call, f"does not use {self.row} itself as one of the last two indices")
         return index, places[0]
 
-    def _refuse_unchecked(self, call: cst.Call) -> None:
-        bounds = argument(call, "check_bounds")
-        if bounds is not None and not tile_shapes.is_true(bounds):
-            raise NotApplicable(f"{self._code(call)} checks no bounds: the last group may exceed the array's rows")
+
+def _is_one_row(shape: Sequence[str]) -> bool:
+    """Returns whether all elements of a tile lie along its last axis."""
+    return all(size == "1" for size in shape[:-1])
