@@ -20,7 +20,7 @@ from tilewright.source.syntax import Function, Line, Node, Source
 
 
 @dataclass(frozen=True, eq=False)
-class Place(Generic[Node]):
+class Rewritable(Generic[Node]):
     """A place that begins where ``node`` begins; ``what`` describes it in a few words.
 
     ``rewrites`` maps each value to a function that returns the changed text, or raises `NotApplicable`.
@@ -35,7 +35,7 @@ class Place(Generic[Node]):
         return Site.at(source, self.node, self.what, values or tuple(self.rewrites), why=why)
 
 
-AnyPlace = TypeVar("AnyPlace", bound=Place[Any])
+AnyPlace = TypeVar("AnyPlace", bound=Rewritable[Any])
 
 
 class Rewriting(Entry, Generic[AnyPlace]):

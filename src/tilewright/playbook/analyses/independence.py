@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -104,8 +104,9 @@ class _Recording(Memory):
         self._bytes: dict[Op, Array] = {}
         self._shared: set[tuple[Op, Op]] = set()
 
-    def show(self, touched: Touched) -> None:
+    def show(self, part: Any, picked: Any) -> None:
         """Records the bytes of an access. The key of a byte is ``address | block << 48``."""
+        touched: Touched = part.touched
         op, start = touched.access.op, touched.allocation.start
         own = [each.offsets + start + (np.int64(each.block_of(0)) << 48) for each in touched.by_block()]
         keys = np.unique(np.concatenate(own)[:, None] + np.arange(touched.width))

@@ -18,7 +18,7 @@ import libcst as cst
 from tilewright.languages import language_of
 from tilewright.playbook.analyses.task_code import passed, served_launches
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site
-from tilewright.playbook.rewriting import Place, Rewriting, starting_with
+from tilewright.playbook.rewriting import Rewritable, Rewriting, starting_with
 from tilewright.source.syntax import Function, Source
 
 DIVISORS = (16, 8)
@@ -26,7 +26,7 @@ DIVISORS = (16, 8)
 and the alignment that TMA needs."""
 
 
-class Divisible(Rewriting[Place[cst.Param]]):
+class Divisible(Rewriting[Rewritable[cst.Param]]):
     about = EntryDescription(
         id="divisible",
         name="assume divisible",
@@ -52,13 +52,13 @@ class Divisible(Rewriting[Place[cst.Param]]):
                 found.append(place.site(source, "for all shapes that are served", divisors[:1]))
         return found
 
-    def places(self, source: Source, function: Function) -> Iterator[Place[cst.Param]]:
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Param]]:
         claims = source.calls("assume_divisible_by", inside=function)
         claimed = {source.code(call.args[0].value) for call in claims}
         for param in function.params.params:
             if (name := param.name.value) not in claimed:
                 rewrites = {divisor: partial(_claimed, source, function, name, divisor) for divisor in DIVISORS}
-                yield Place(param, f"{name} of {function.name.value}", rewrites)
+                yield Rewritable(param, f"{name} of {function.name.value}", rewrites)
 
 
 def _claimed(source: Source, function: Function, name: str, divisor: int) -> str:

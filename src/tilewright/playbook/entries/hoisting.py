@@ -14,13 +14,13 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.base import Effect, EntryDescription
-from tilewright.playbook.rewriting import Place, Rewriting, moved_up
+from tilewright.playbook.rewriting import Rewritable, Rewriting, moved_up
 from tilewright.source.syntax import Function, Line, Source
 
 BEFORE_LOOP = "before the loop"
 
 
-class Hoisting(Rewriting[Place[Line]]):
+class Hoisting(Rewriting[Rewritable[Line]]):
     about = EntryDescription(
         id="hoisting",
         name="loop-invariant hoisting",
@@ -36,7 +36,7 @@ class Hoisting(Rewriting[Place[Line]]):
     missing = "nothing here that is the same in each iteration"
     most = 6
 
-    def places(self, source: Source, function: Function) -> Iterator[Place[Line]]:
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[Line]]:
         """Yields assignments under an ``if`` in a loop. Each moves before the outermost loop that keeps its value."""
         effects, counted = Effects(source, function), names_assigned(function)
         for statement in source.every(Line, function):
@@ -47,7 +47,7 @@ class Hoisting(Rewriting[Place[Line]]):
             loop = _around(source, statement) if source.every(cst.Call, statement) else None
             if loop is not None and effects.is_pure(statement):
                 what = f"{' and '.join(targets)}, the same in each iteration"
-                yield Place(statement, what, {BEFORE_LOOP: partial(moved_up, source, statement, loop)})
+                yield Rewritable(statement, what, {BEFORE_LOOP: partial(moved_up, source, statement, loop)})
 
 
 def _around(source: Source, statement: Line) -> cst.BaseStatement | None:

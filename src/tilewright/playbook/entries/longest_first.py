@@ -15,13 +15,13 @@ from tilewright.playbook.analyses.block_loop import block_ids, is_persistent
 from tilewright.playbook.analyses.dataflow import dependent, names_read, pairs_of, range_of, target_names
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.base import Effect, EntryDescription, NotApplicable
-from tilewright.playbook.rewriting import Place, Rewriting
+from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source
 
 REVERSED = "longest first"
 
 
-class LongestFirst(Rewriting[Place[cst.Call]]):
+class LongestFirst(Rewriting[Rewritable[cst.Call]]):
     about = EntryDescription(
         id="longest_first",
         name="longest blocks first",
@@ -36,10 +36,10 @@ class LongestFirst(Rewriting[Place[cst.Call]]):
     missing = "no loop grows with the block id that is read here"
     needs_launch = True
 
-    def places(self, source: Source, function: Function) -> Iterator[Place[cst.Call]]:
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Call]]:
         for call, axis in () if is_persistent(source, function.name.value) else _growing(source, function):
             what = f"a loop that grows with the block id of axis {axis}"
-            yield Place(call, what, {REVERSED: partial(_reversed, source, call, axis)})
+            yield Rewritable(call, what, {REVERSED: partial(_reversed, source, call, axis)})
 
 
 def _reversed(source: Source, call: cst.Call, axis: int) -> str:

@@ -16,19 +16,20 @@ from tilewright.playbook.analyses.dataflow import names_read, without_dead
 from tilewright.playbook.analyses.task_code import served_launches
 from tilewright.playbook.analyses.tile_reach import ends_with_array, reaches
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, unless_refused
-from tilewright.playbook.rewriting import Place, Rewriting
+from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source, argument, with_argument
 
 ZERO, NONE = "zero", "none"
 TMA = 90  # the first compute capability with TMA
 
 
-class Padding(Rewriting[Place[cst.Call]]):
+class Padding(Rewriting[Rewritable[cst.Call]]):
     about = EntryDescription(
         id="padding",
         name="padding mode",
         what="padding_mode=ZERO on loads that name none, or no padding on loads that are never ragged",
-        when="before sm_90 with ragged tiles; or all promised extents are multiples of the tiles",
+        when="before sm_90 with ragged tiles; or all promised extents are multiples of the tiles: padding that is "
+        "not zero keeps the load off TMA",
         when_not="shapes that the task promises and that end within a tile",
         priority={"memory": 8, "balanced": 8, "compute": 9},
         eases=("issue slots", "access path"),
@@ -48,13 +49,13 @@ class Padding(Rewriting[Place[cst.Call]]):
                 found.append(place.site(source, "every promised extent is a multiple of its tile"))
         return found
 
-    def places(self, source: Source, function: Function) -> Iterator[Place[cst.Call]]:
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Call]]:
         for call in source.calls("load", inside=function):
             array, zero = source.code(call.args[0].value), f"{source.spelled('PaddingMode')}.ZERO"
             if argument(call, "padding_mode") is None:
-                yield Place(call, f"load of {array}", {ZERO: partial(_with_padding, source, call, zero)})
+                yield Rewritable(call, f"load of {array}", {ZERO: partial(_with_padding, source, call, zero)})
             else:
-                yield Place(call, f"padding of {array}", {NONE: partial(_with_padding, source, call, None)})
+                yield Rewritable(call, f"padding of {array}", {NONE: partial(_with_padding, source, call, None)})
 
 
 def _with_padding(source: Source, call: cst.Call, mode: str | None) -> str:

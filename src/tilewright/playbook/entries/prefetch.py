@@ -18,13 +18,13 @@ from tilewright.playbook.analyses.renaming import NewNames
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.tile_shapes import is_true, tile_call
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription
-from tilewright.playbook.rewriting import Place, Rewriting, starting_with
+from tilewright.playbook.rewriting import Rewritable, Rewriting, starting_with
 from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted
 
 AHEAD = "one iteration ahead"
 
 
-class Prefetch(Rewriting[Place[cst.For]]):
+class Prefetch(Rewriting[Rewritable[cst.For]]):
     about = EntryDescription(
         id="prefetch",
         name="loads one iteration ahead",
@@ -41,10 +41,10 @@ class Prefetch(Rewriting[Place[cst.For]]):
     needs_launch = True
     most = 3
 
-    def places(self, source: Source, function: Function) -> Iterator[Place[cst.For]]:
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.For]]:
         for loop, loads in _loops(source, function):
             what = f"{_named(loads)} in the loop over {_target(loop)}"
-            yield Place(loop, what, {AHEAD: partial(_ahead, source, loop, loads)})
+            yield Rewritable(loop, what, {AHEAD: partial(_ahead, source, loop, loads)})
 
 
 def _ahead(source: Source, loop: cst.For, loads: Sequence[_Load]) -> str:

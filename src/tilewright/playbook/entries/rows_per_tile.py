@@ -9,19 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
 
 import libcst as cst
 
-from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.dataflow import (
-    assignments,
-    counted_indices,
-    names_assigned,
-    names_read,
-    range_of,
-    reaching,
-)
+from tilewright.playbook.analyses import dataflow, task_code
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.row_tiles import RowTiles
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, tile_call
@@ -34,24 +25,21 @@ from tilewright.playbook.base import (
     Site,
     unless_refused,
 )
-from tilewright.playbook.rewriting import Place, Rewriting, starting_with
+from tilewright.playbook.rewriting import Rewritable, Rewriting, starting_with
 from tilewright.source.syntax import Changes, Expression, Function, Line, Source, argument, dotted, elements, number
 
 ROWS, KNOB = (4, 2, 8, 16), "TILE_ROWS"
-Kind: TypeAlias = Literal["block", "stride", "loop"]
 
 
 @dataclass(frozen=True, eq=False)
-class RowNumber(Place[Line | cst.For]):
+class RowNumber(Rewritable[Line | cst.For]):
     """A variable that numbers rows, and the statement or loop ``node`` that assigns it.
 
-    kind: ``block`` for a block id along the ``axis`` of the grid; ``stride`` for the variable of a loop over all rows
-        whose step is the number of blocks; ``loop`` for a number that is computed in a loop over a block's rows.
-    length: for the kind ``loop``, the name of the constant with the number of a block's rows.
+    It is a block id along the ``axis`` of the grid; or the variable of the loop ``node`` over all rows, whose step is
+    the number of blocks; or computed in a loop over the rows of a block. Only then ``length`` names their number.
     """
 
     name: str
-    kind: Kind
     axis: int = 0
     length: str = ""
 
@@ -93,7 +81,7 @@ def _values(source: Source, row: RowNumber, facts: KernelFacts) -> tuple[int, ..
 
 def _divides(source: Source, row: RowNumber, count: int) -> bool:
     """Returns whether the rows of a block are a multiple of ``count`` for each value that the space lists."""
-    if row.kind != "loop":
+    if not row.length:
         return True
     constants = argument(task_code.space_of(source), "constants", 0)
     listed = task_code.entry_of(constants, row.length) if isinstance(constants, cst.Dict) else None
@@ -107,11 +95,11 @@ def _in_groups(source: Source, kernel: str, name: str, count: int) -> str:
     if not _divides(source, row, count):
         raise NotApplicable(f"{row.length} is not always a multiple of {count}")
     changed = task_code.with_kernel_constant(_kernel(source, kernel, name, knob)[0], kernel, knob)
-    if row.kind == "block":
+    if not row.length and not isinstance(row.node, cst.For):
         axis = _grid_axis(changed, task_code.launch_of(changed).grid, row.axis)
         fewer = f"-(-{text_of(changed, axis)} // config.{knob})"
         changed = changed.changed({axis: cst.parse_expression(fewer)})
-    return task_code.with_knob(changed, knob, (count,) if row.kind == "loop" else (1, count), count).text
+    return task_code.with_knob(changed, knob, (count,) if row.length else (1, count), count).text
 
 
 def _kernel(source: Source, kernel: str, name: str, knob: str) -> tuple[Source, str]:
@@ -125,7 +113,7 @@ def _kernel(source: Source, kernel: str, name: str, knob: str) -> tuple[Source, 
     if not tiles.written:
         raise NotApplicable(f"{kernel} stores nothing that depends on {name}")
     row = _row(source, kernel, name)
-    numbers = _numbered(source, row, rows, knob) if rows in names_read(source.kernels[kernel].body) else {}
+    numbers = _numbered(source, row, rows, knob) if rows in dataflow.names_read(source.kernels[kernel].body) else {}
     return source.changed({**_grouped(source, row, knob), **numbers}), tiles.width
 
 
@@ -146,21 +134,21 @@ def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
 
     Empty if the row is a block id: the caller changes the grid instead.
     """
-    if row.kind == "block":
-        return {}
-    if row.kind == "stride":
-        end = range_of(row.node)[1]
+    if isinstance(row.node, cst.For):
+        end = dataflow.range_of(row.node)[1]
         return {end: cst.parse_expression(f"{source.spelled('cdiv')}({source.code(end)}, {count})")}
+    if not row.length:
+        return {}
     fewer = f"{row.length} // {count}"
     lengths = [name for name in source.every(cst.Name, row.node) if name.value == row.length]
     loop = next(above for above in source.parents(row.node) if isinstance(above, cst.For))
     inside: Changes = {name: cst.parse_expression(f"({fewer})") for name in lengths}
-    return {range_of(loop)[0]: cst.parse_expression(fewer), **inside}
+    return {dataflow.range_of(loop)[0]: cst.parse_expression(fewer), **inside}
 
 
 def _grid_axis(source: Source, grid: Expression, axis: int) -> Expression:
     """Returns the expression for one axis of a grid. Raises `NotApplicable` if the grid is not written as a tuple."""
-    definition = reaching(source, grid.value, grid) if isinstance(grid, cst.Name) else None
+    definition = dataflow.reaching(source, grid.value, grid) if isinstance(grid, cst.Name) else None
     axes = elements(definition.value if definition is not None else grid)
     if axes is None or axis >= len(axes):
         raise NotApplicable(f"{source.name}: the grid is not written as a tuple of its axes")
@@ -171,24 +159,26 @@ def row_numbers(source: Source, function: Function) -> list[RowNumber]:
     """Returns the names of ``function`` that may number rows."""
     found: list[RowNumber] = []
 
-    def add(node: Line | cst.For, name: str, kind: Kind, axis: int = 0, length: str = "") -> None:
-        if names_assigned(function)[name] == 1:
+    def add(node: Line | cst.For, name: str, axis: int = 0, length: str = "") -> None:
+        if dataflow.names_assigned(function)[name] == 1:
             rewrites = {rows: partial(_in_groups, source, function.name.value, name, rows) for rows in ROWS}
-            found.append(RowNumber(node, f"one row a tile, {name}", rewrites, name, kind, axis, length))
+            found.append(RowNumber(node, f"one row a tile, {name}", rewrites, name, axis, length))
 
-    for line, name, value in assignments(source, function):
+    for line, name, value in dataflow.assignments(source, function):
         if isinstance(value, cst.Call) and tile_call(source, value) == "bid":
             axis = number(argument(value, "axis", 0))
             if isinstance(axis, int):
-                add(line, name, "block", axis)
-    for loop, line, name, base in counted_indices(source, function):  # row = block * count + i, for i in range(count)
-        match range_of(loop), base:
+                add(line, name, axis)
+    for loop, line, name, base in dataflow.counted_indices(
+        source, function
+    ):  # row = block * count + i, for i in range(count)
+        match dataflow.range_of(loop), base:
             case [cst.Name(value=count)], cst.BinaryOperation(left=left, operator=cst.Multiply(), right=right):
                 if count in (dotted(left), dotted(right)):
-                    add(line, name, "loop", length=count)
+                    add(line, name, length=count)
     for loop in source.every(cst.For, function):
-        if (step := range_of(loop)[2:]) and source.calls("num_blocks", inside=step[0]):
-            add(loop, dotted(loop.target), "stride")
+        if (step := dataflow.range_of(loop)[2:]) and source.calls("num_blocks", inside=step[0]):
+            add(loop, dotted(loop.target))
     return found
 
 

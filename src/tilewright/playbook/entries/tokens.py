@@ -18,7 +18,7 @@ from tilewright.playbook.analyses.dataflow import Effects, counted_indices, name
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.independence import waiting
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site
-from tilewright.playbook.rewriting import Place, Rewriting, moved_up
+from tilewright.playbook.rewriting import Rewritable, Rewriting, moved_up
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, elements
 
 OVER_INDEX = "loop over the index"
@@ -27,7 +27,7 @@ SPARED = " on any reduced workload: the wait is not needed (CUDA_TILE_TESTING_DI
 
 
 @dataclass(frozen=True, eq=False)
-class _Access(Place[cst.Call]):
+class _Access(Rewritable[cst.Call]):
     """A load or store that no longer waits for ``stores`` after the last of its rewrites."""
 
     stores: tuple[cst.Call, ...]
