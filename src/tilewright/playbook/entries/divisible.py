@@ -42,8 +42,9 @@ class Divisible(Rewriting[Rewritable[cst.Param]]):
     needs_launch = True
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        found, served = [], list(served_launches(facts))
-        for place in self.found(source, facts):
+        found, places = [], self.found(source, facts)
+        served = list(served_launches(facts)) if places else []
+        for place in places:
             numbers = [passed(source, launch).get(place.node.name.value) for launch in served]
             whole = [number for number in numbers if type(number) is int]
             common = math.gcd(*whole) if whole == numbers else 0

@@ -47,7 +47,6 @@ class Tokens(Rewriting[_Access]):
         order=140,
         effect=Effect.assumed(1.0, 1.1, kept=0, of=2),
     )
-
     missing = "no access here whose wait can be removed"
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
