@@ -338,6 +338,13 @@ def test_names_that_the_text_does_not_show_are_left_alone() -> None:
     assert not messages("TW605", tuned("make_configs(), key=['n']"))
 
 
+def test_a_kernel_with_keywords_takes_every_field() -> None:
+    """As in Triton 1.0."""
+    taken = tuned('[triton.Config({"GROUP": 8}), triton.Config({"GROUP": 4})], key=["n"]')
+    assert messages("TW605", taken)
+    assert not messages("TW605", taken.replace("BLOCK: tl.constexpr", "**meta"))
+
+
 def test_a_helper_may_get_its_block_size_as_a_constant() -> None:
     helper = "@triton.jit\ndef helper(x, BLOCK):\n    return x + tl.arange(0, BLOCK)\n"
     assert not messages("TW609", helper)

@@ -62,9 +62,10 @@ class Configured:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The address of the tensor with this name."""
+    """The address of the tensor with this name, or of ``zeros`` bytes of zeros that each launch gets for itself."""
 
     tensor: str
+    zeros: int = 0
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class TunerKeyTooExact(Rule):
             sites = [site for site in launches(file) if site.kernel is kernel]
             declared = {one.arg for one in parameters(kernel.node)}
             for name, node in (named or {}).items():
-                cost = _cost(kernel, tuner, name) if name in declared else ""
+                cost = _cost(kernel, tuner, name) if name in declared and not _is_rounded(tuner, name) else ""
                 if cost and (what := _differing(file, kernel, name, sites)):
                     yield self.at(file, node, f"the key of {kernel.node.name} has {what} {cost}")
 
@@ -55,6 +55,13 @@ class TunerKeyTooExact(Rule):
 def _is_benchmark(file: SourceFile) -> bool:
     """Returns whether a file times its kernels for chosen sizes, and wants the fastest configuration of each."""
     return any(name.endswith("perf_report") for name in file.calls)
+
+
+def _is_rounded(tuner: Tuner, name: str) -> bool:
+    """Returns whether the package's own tuner has a further list with the name, as `nearest_power_of_two=["M"]`."""
+    others = [keyword.value for keyword in tuner.call.keywords if keyword.arg not in LISTS]
+    listed = [item for value in others for item in elements(value) if isinstance(item, ast.Constant)]
+    return any(item.value == name for item in listed)
 
 
 def _differing(file: SourceFile, kernel: TritonKernel, name: str, sites: list[TritonLaunch]) -> str:

@@ -198,7 +198,7 @@ class NoSuchParameter(Rule):
                 for name, node in (tuner.names(file, position, where) or {}).items():
                     if name not in declared:
                         yield self.at(file, node, f"{where} names {name}, but {kernel.node.name} has no such parameter")
-            for name in sorted(tuner.fields - declared):
+            for name in sorted(tuner.fields - declared) if kernel.node.args.kwarg is None else ():
                 if name.isupper():  # upper-case names may be options of a back end
                     message = f"the configurations set {name}, but {kernel.node.name} has no such parameter"
                     yield self.at(file, argument(tuner.call, 0, "configs") or tuner.call, message)
