@@ -58,8 +58,8 @@ def test_the_combination_is_proposed_verified_and_listed(optimized: Optimized, c
     assert name == combined.optimization
     assert change.speedup > 1.05
     patch = Path(change.patch).read_text()
-    assert "+    for row in range(ct.bid(0), ct.cdiv(items, ROWS), ct.num_blocks(0)):" in patch
-    assert "ct.load(x, (row, 0), (ROWS, BLOCK)" in patch
+    assert "+    for row in range(ct.bid(0), ct.cdiv(items, TILE_ROWS), ct.num_blocks(0)):" in patch
+    assert "ct.load(x, (row, 0), (TILE_ROWS, BLOCK)" in patch
     assert "(min(D0, hardware.sms * config.BLOCKS_PER_SM" in patch, "the launch of the task is changed, too"
 
 

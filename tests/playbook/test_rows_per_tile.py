@@ -55,19 +55,21 @@ def added(text: str, value: int = 4) -> list[str]:
 
 def test_a_block_takes_a_group_of_rows_and_the_grid_shrinks() -> None:
     assert added(copy(CHUNKS)) == [
-        "def copy(x, y, TILE: ct.Constant[int], ROWS: ct.Constant[int]):",
-        "values = ct.load(x, (row, n), (ROWS, TILE))",
+        "def copy(x, y, TILE: ct.Constant[int], TILE_ROWS: ct.Constant[int]):",
+        "values = ct.load(x, (row, n), (TILE_ROWS, TILE))",
         "ct.store(y, (row, n), values)",
-        "return tw.Launch(copy, (-(-M // config.ROWS),), (x, y, config.TILE, config.ROWS))",
-        'space=tw.Space(constants={"TILE": (64,), "ROWS": (1, 4)}, shipped={"TILE": 64, "ROWS": 4}),'.replace("'", '"'),
+        "return tw.Launch(copy, (-(-M // config.TILE_ROWS),), (x, y, config.TILE, config.TILE_ROWS))",
+        'space=tw.Space(constants={"TILE": (64,), "TILE_ROWS": (1, 4)}, shipped={"TILE": 64, "TILE_ROWS": 4}),'.replace(
+            "'", '"'
+        ),
     ]
 
 
 def test_a_loop_over_all_rows_ends_earlier_and_the_grid_stays() -> None:
     new = added(TestRowsPerTile.examples["gathered"])
-    assert "for row in range(ct.bid(0), ct.cdiv(M, ROWS), ct.num_blocks(0)):" in new
-    assert "rows = row * ROWS + ct.arange(ROWS, dtype=ct.int32)[:, None]" in new
-    assert "total = ct.zeros((ROWS, TILE), ct.float32)" in new
+    assert "for row in range(ct.bid(0), ct.cdiv(M, TILE_ROWS), ct.num_blocks(0)):" in new
+    assert "rows = row * TILE_ROWS + ct.arange(TILE_ROWS, dtype=ct.int32)[:, None]" in new
+    assert "total = ct.zeros((TILE_ROWS, TILE), ct.float32)" in new
     assert any("tw.Launch(copy, (min(M, 7),), " in line for line in new)
 
 
@@ -105,8 +107,8 @@ ct.store(y, (row, 0), v)
 ct.store(mean, (row,), ct.sum(v))
 """
     new = added(copy(body, parameters="mean, TILE: ct.Constant[int]", given="x, config.TILE"))
-    assert "scale = ct.load(mean, (row,), (ROWS,)).reshape((ROWS, 1))" in new
-    assert "ct.store(mean, (row,), ct.sum(v, axis=1, keepdims=True).reshape((ROWS,)))" in new
+    assert "scale = ct.load(mean, (row,), (TILE_ROWS,)).reshape((TILE_ROWS, 1))" in new
+    assert "ct.store(mean, (row,), ct.sum(v, axis=1, keepdims=True).reshape((TILE_ROWS,)))" in new
 
 
 def test_the_number_of_the_row_itself_becomes_a_tile() -> None:
@@ -116,8 +118,8 @@ columns = ct.arange(TILE, dtype=ct.int32)
 ct.store(y, (row, 0), ct.where(columns[None, :] <= row, ct.load(x, (row, 0), (1, TILE)), 0.0))
 """
     new = added(copy(body))
-    assert "rows = row * ROWS + ct.arange(ROWS, dtype=ct.int32)[:, None]" in new
-    assert any("columns[None, :] <= rows, ct.load(x, (row, 0), (ROWS, TILE))" in line for line in new)
+    assert "rows = row * TILE_ROWS + ct.arange(TILE_ROWS, dtype=ct.int32)[:, None]" in new
+    assert any("columns[None, :] <= rows, ct.load(x, (row, 0), (TILE_ROWS, TILE))" in line for line in new)
 
 
 @pytest.mark.parametrize(

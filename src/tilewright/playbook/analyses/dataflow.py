@@ -155,6 +155,23 @@ def assignments(source: Source, inside: cst.CSTNode) -> Iterator[tuple[Line, str
                     yield line, target.value, value
 
 
+def counted_indices(source: Source, function: Function) -> Iterator[tuple[cst.For, Line, str, Expression]]:
+    """Yields each ``name = base + variable`` in a loop over ``range(…)`` that reads its variable nowhere else: loop,
+    statement, name and base. The base does not change in the loop, and nothing else assigns the name."""
+    counted = names_assigned(function)
+    for loop in source.every(cst.For, function):
+        variable, changing = dotted(loop.target), set(names_assigned(loop))
+        uses = [name for name in source.every(cst.Name, function) if name.value == variable]
+        if len(range_of(loop)) not in (1, 2) or len(uses) != 2 or counted[variable] != 1:
+            continue
+        for line, name, value in assignments(source, loop):
+            alone = source.parent(line) is loop.body and len(names_assigned(line)) == counted[name] == 1
+            if alone and isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Add):
+                for base, other in ((value.left, value.right), (value.right, value.left)):
+                    if dotted(other) == variable and not names_read(base) & changing:
+                        yield loop, line, name, base
+
+
 def values_by_name(source: Source, inside: cst.CSTNode) -> dict[str, list[Expression]]:
     """Returns each name that `assignments` finds, with its values in the order of the text."""
     found: dict[str, list[Expression]] = {}

@@ -12,17 +12,19 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 
 def renamed(node: Node, names: Mapping[str, str]) -> Node:
     """Returns ``node`` with new names. ``names`` maps old names to new ones; other names stay."""
-    new = node.visit(_NewNames(names)) if names else node
+    new = node.visit(NewNames(names)) if names else node
     assert isinstance(new, type(node))
     return new
 
 
-class _NewNames(cst.CSTTransformer):
+class NewNames(cst.CSTTransformer):
+    """Replaces names as `renamed` does, in what is visited with it."""
+
     def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__()
         self.names = names
 
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         return updated_node.with_changes(value=self.names.get(original_node.value, original_node.value))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:

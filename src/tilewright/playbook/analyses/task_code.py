@@ -10,17 +10,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import libcst as cst
 
 from tilewright.errors import TilewrightError
+from tilewright.languages import language_of
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
 from tilewright.task.task import Launch
 
+NEAR = (1, -1, 2, 4, 8)
+"""What is added to an extent, to learn whether the task serves extents that are no multiples of 2, 4, 8 or 16."""
 Listed = TypeVar("Listed", cst.Param, cst.BaseElement, cst.BaseDictElement)
 
 
@@ -253,12 +256,13 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
 def served_launches(facts: KernelFacts) -> Iterator[Launch]:
     """Yields launches for several shapes, with array specifications in place of arrays.
 
-    The shapes are the shapes of all workloads. If the task serves larger shapes, there are also shapes with one
-    dimension larger by one.
+    The shapes are the shapes of all workloads, and those that the task serves of the shapes that differ in one
+    dimension by a number in `NEAR`.
     """
     task = facts.task
     for workload in facts.workloads:
-        for changed in ({}, *({name: extent + 1} for name, extent in workload.dims.items() if type(extent) is int)):
+        whole = {name: extent for name, extent in workload.dims.items() if type(extent) is int}
+        for changed in ({}, *({name: extent + by} for name, extent in whole.items() for by in NEAR if extent + by > 0)):
             dims = {**workload.dims, **changed}
             if not task.promises(dims):
                 continue
@@ -266,6 +270,12 @@ def served_launches(facts: KernelFacts) -> Iterator[Launch]:
                 yield task.launched(task.space.shipped, dims, task.arrays(dims), facts.board)
             except TilewrightError:
                 continue
+
+
+def passed(source: Source, launch: Launch) -> dict[str, Any]:
+    """Returns the arguments of a launch by the names of its kernel's parameters. The kernel is in ``source``."""
+    kernel = language_of(launch.kernel).kernel_name(launch.kernel)
+    return dict(zip(parameters(source.functions[kernel]), launch.args, strict=False))
 
 
 def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:

@@ -13,10 +13,11 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import parameters
 from tilewright.playbook.analyses.index_forms import Form, Forms, Scalar
+from tilewright.playbook.analyses.task_code import passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, tile_call
-from tilewright.playbook.base import KernelFacts, NotApplicable
-from tilewright.records import Workload
+from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Source, argument, dotted, elements
+from tilewright.task.task import Launch
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,9 @@ def _counts(number: Scalar) -> bool:
     )
 
 
-def ends_with_array(source: Source, kernel: str, reach: Reach, facts: KernelFacts, workload: Workload) -> bool:
-    """Returns whether ``reach.array`` consists of whole tiles in ``workload``, and of at least ``reach.tiles``
-    tiles."""
-    given = dict(zip(parameters(source.functions[kernel]), facts.launch(workload).args, strict=False))
+def ends_with_array(source: Source, reach: Reach, launch: Launch) -> bool:
+    """Returns whether ``reach.array`` consists of whole tiles in ``launch``, and of at least ``reach.tiles`` tiles."""
+    given = passed(source, launch)
     extent = given[reach.array].shape[reach.axis]
     size = int(reach.size) if reach.size.isdigit() else given.get(reach.size)
     return isinstance(size, int) and size > 0 and extent % size == 0 and extent >= reach.tiles * size

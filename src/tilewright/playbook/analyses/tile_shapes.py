@@ -23,10 +23,10 @@ FIT_IN_REGISTERS = 1 << 15
 """The most float32 elements of a tile that fit into the registers of a block."""
 
 ELEMENTWISE = (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "maximum", "minimum", "negative", "exp", "exp2", "log",
-    "log2", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "floor", "ceil", "where",
-    "fma", "isnan", "atan2", "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_lshift", "bitwise_rshift",
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "maximum", "minimum", "negative", "abs", "exp", "exp2",
+    "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "floor", "ceil",
+    "where", "fma", "isnan", "atan2", "greater", "greater_equal", "less", "less_equal", "equal", "not_equal",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_lshift", "bitwise_rshift",
 )  # fmt: skip
 REDUCTIONS = ("sum", "max", "min", "prod")
 FILLED = ("zeros", "ones", "full")
@@ -88,12 +88,10 @@ class Shapes:
                 return Tile((), name in self.varying)
             case cst.Integer() | cst.Float() | cst.SimpleString():
                 return Tile(())
-            case cst.BinaryOperation() | cst.BooleanOperation():
-                return _together([self._tile(node.left), self._tile(node.right)])
+            case cst.BinaryOperation() | cst.BooleanOperation() | cst.Comparison():
+                return _together([self._tile(side) for side in sides_of(node)])
             case cst.UnaryOperation():
                 return self._tile(node.expression)
-            case cst.Comparison():
-                return _together([self._tile(side) for side in (node.left, *(c.comparator for c in node.comparisons))])
             case cst.IfExp():
                 both = _joined(self._tile(node.body), self._tile(node.orelse) or Tile(None))
                 return Tile(both.shape, both.varies or self._varies(node.test))
@@ -173,6 +171,13 @@ class Shapes:
         """Formats one extent of a shape. Equal numbers give equal strings: ``0x10`` is written ``16``."""
         value = number(node)
         return str(value) if value is not None else self.source.code(node)
+
+
+def sides_of(node: cst.BinaryOperation | cst.BooleanOperation | cst.Comparison) -> list[Expression]:
+    """Returns the operands of an operation, from left to right."""
+    if isinstance(node, cst.Comparison):
+        return [node.left, *(each.comparator for each in node.comparisons)]
+    return [node.left, node.right]
 
 
 def indices_of(call: cst.Call) -> list[Expression]:

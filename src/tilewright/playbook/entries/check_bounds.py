@@ -48,11 +48,7 @@ class CheckBounds(Entry):
         given = {value: _checked(source, kernel, value) for value in (ELEMENTS, TILES)}
         values = (EVERY, ELEMENTS, TILES) if all(given.values()) else (EVERY,)
         reached = _reaches(source, checked)
-        even = [
-            workload
-            for workload in facts.workloads
-            if all(ends_with_array(source, kernel, reach, facts, workload) for reach in reached)
-        ]
+        even = [one for one in facts.launches if all(ends_with_array(source, reach, one) for reach in reached)]
         if not checked or not even:
             return []
         why = f"{len(even)} of {len(facts.workloads)} workloads are even"

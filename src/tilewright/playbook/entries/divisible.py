@@ -8,22 +8,25 @@ kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import libcst as cst
 
 from tilewright.languages import language_of
-from tilewright.playbook.analyses.task_code import own_kernel, served_launches
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
-from tilewright.records import Value
-from tilewright.source.syntax import Source
+from tilewright.playbook.analyses.task_code import passed, served_launches
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site
+from tilewright.playbook.rewriting import Rewritable, Rewriting, starting_with
+from tilewright.source.syntax import Function, Source
 
 DIVISORS = (16, 8)
 """The divisors to claim, the largest first. 16 elements of any dtype have at least 16 bytes. This is the widest access,
 and the alignment that TMA needs."""
 
 
-class Divisible(Entry):
+class Divisible(Rewriting[Rewritable[cst.Param]]):
     about = EntryDescription(
         id="divisible",
         name="assume divisible",
@@ -35,48 +38,38 @@ class Divisible(Entry):
         order=240,
         effect=Effect.assumed(1.0, 1.20),
     )
+    missing = "no number is passed here that is not claimed yet"
+    needs_launch = True
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        kernel = own_kernel(facts, source)
-        if not kernel:
-            return []
-        function = source.kernels[kernel]
-        claims = source.calls("assume_divisible_by", inside=function)
-        claimed = {source.code(call.args[0].value) for call in claims}
-        launched = facts.launch(facts.workloads[0]).kernel
-        constants = language_of(launched).constant_parameters(launched)
-        found = []
-        for place, (param, constant) in enumerate(zip(function.params.params, constants, strict=True)):
-            name = param.name.value
-            if constant or name in claimed:
-                continue
-            passed = list(_passed(facts, place))
-            numbers = [value for value in passed if isinstance(value, int) and not isinstance(value, bool)]
-            divisors = [divisor for divisor in DIVISORS if not any(number % divisor for number in numbers)]
-            if divisors and any(numbers) and len(numbers) == len(passed):
-                what, why = f"{name} of {kernel}", "for all shapes that are served"
-                found.append(Site.at(source, param, what, (divisors[0],), why=why))
+        found, places = [], self.found(source, facts)
+        served = list(served_launches(facts)) if places else []
+        for place in places:
+            numbers = [passed(source, launch).get(place.node.name.value) for launch in served]
+            whole = [number for number in numbers if type(number) is int]
+            common = math.gcd(*whole) if whole == numbers else 0
+            divisors = tuple(each for each in DIVISORS if common and common % each == 0)
+            if divisors and not _is_constant(source, place.node, served[0].kernel):
+                found.append(place.site(source, "for all shapes that are served", divisors[:1]))
         return found
 
-    def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = site.function(source)
-        missing = f"no number is passed to {site.kernel} here"
-        name = site.node(source, function.params.params, missing).name.value
-        if not isinstance(value, int) or value < 1:
-            raise site.refused(source, f"{value} is not a divisor; give a positive integer")
-        claim = f"{name} = {source.tile_module}.assume_divisible_by({name}, {value})"
-        body = function.body
-        if not isinstance(body, cst.IndentedBlock):
-            raise NotApplicable(f"{source.name}: {site.kernel} is written on one line")
-        first = 1 if function.get_docstring() is not None else 0
-        lines = [*body.body[:first], cst.parse_statement(claim), *body.body[first:]]
-        return source.replaced({body: body.with_changes(body=lines)})
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Param]]:
+        claims = source.calls("assume_divisible_by", inside=function)
+        claimed = {source.code(call.args[0].value) for call in claims}
+        for param in function.params.params:
+            if (name := param.name.value) not in claimed:
+                rewrites = {divisor: partial(_claimed, source, function, name, divisor) for divisor in DIVISORS}
+                yield Rewritable(param, f"{name} of {function.name.value}", rewrites)
 
 
-def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """Yields the argument at position ``place`` of the launch, for several shapes."""
-    for launch in served_launches(facts):
-        yield launch.args[place] if place < len(launch.args) else None
+def _claimed(source: Source, function: Function, name: str, divisor: int) -> str:
+    claim = cst.parse_statement(f"{name} = {source.tile_module}.assume_divisible_by({name}, {divisor})")
+    return source.replaced({function.body: starting_with(claim)})
+
+
+def _is_constant(source: Source, param: cst.Param, kernel: Any) -> bool:
+    position = source.functions[source.function_of(param)].params.params.index(param)
+    return language_of(kernel).constant_parameters(kernel)[position]
 
 
 ENTRY = Divisible()

@@ -7,21 +7,20 @@ statements. A moved tile occupies registers during the whole loop.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
-from tilewright.records import Value
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.base import Effect, EntryDescription
+from tilewright.playbook.rewriting import Rewritable, Rewriting, moved_up
 from tilewright.source.syntax import Function, Line, Source
 
 BEFORE_LOOP = "before the loop"
-MOST_SITES = 6
 
 
-class Hoisting(Entry):
+class Hoisting(Rewriting[Rewritable[Line]]):
     about = EntryDescription(
         id="hoisting",
         name="loop-invariant hoisting",
@@ -34,45 +33,33 @@ class Hoisting(Entry):
         order=200,
         effect=Effect.assumed(1.0, 1.1),
     )
+    missing = "nothing here that is the same in each iteration"
+    most = 6
 
-    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        found = (line for function in source.tile_code.values() for line, _ in _invariant(source, function))
-        named = [(line, " and ".join(names_assigned(line))) for line in itertools.islice(found, MOST_SITES)]
-        return [Site.at(source, line, f"{names}, the same in each iteration", (BEFORE_LOOP,)) for line, names in named]
-
-    def apply(self, source: Source, site: Site, value: Value) -> str:
-        loops = dict(_invariant(source, site.function(source))) if value == BEFORE_LOOP else {}
-        statement = site.node(source, loops, "nothing here that is the same in each iteration")
-        block, loop = source.parent(statement), loops[statement]
-        assert isinstance(block, cst.IndentedBlock)
-        left = [Line([cst.Pass()])] if len(block.body) == 1 else []
-        changed = source.changed({statement: cst.FlattenSentinel(left)})
-        place = source.place(loop)
-        again = next(each for kind in LOOPS for each in changed.every(kind) if changed.place(each) == place)
-        return changed.replaced({again: cst.FlattenSentinel([statement, again])})
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[Line]]:
+        """Yields assignments under an ``if`` in a loop. Each moves before the outermost loop that keeps its value."""
+        effects, counted = Effects(source, function), names_assigned(function)
+        for statement in source.every(Line, function):
+            targets = names_assigned(statement)
+            once = targets and all(counted[name] == 1 for name in targets)
+            if not once or len(statement.body) != 1 or not isinstance(statement.body[0], cst.Assign):
+                continue
+            loop = _around(source, statement) if source.every(cst.Call, statement) else None
+            if loop is not None and effects.is_pure(statement):
+                what = f"{' and '.join(targets)}, the same in each iteration"
+                yield Rewritable(statement, what, {BEFORE_LOOP: partial(moved_up, source, statement, loop)})
 
 
-def _invariant(source: Source, function: Function) -> Iterator[tuple[Line, cst.For | cst.While]]:
-    """Yields assignments under an ``if`` in a loop, each with the outermost loop that does not change its value."""
-    effects, counted = Effects(source, function), names_assigned(function)
-    for statement in source.every(Line, function):
-        plain = len(statement.body) == 1 and isinstance(statement.body[0], cst.Assign)
-        targets = set(names_assigned(statement))
-        if not plain or not targets or any(counted[name] != 1 for name in targets):
-            continue
-        if not source.every(cst.Call, statement) or not effects.is_pure(statement):
-            continue
-        under_if, outermost = False, None
-        for above in source.parents(statement):
-            if isinstance(above, cst.FunctionDef):
+def _around(source: Source, statement: Line) -> cst.BaseStatement | None:
+    """Returns the outermost loop in which a statement under an ``if`` has the same value in each iteration."""
+    under_if, outermost = False, None
+    for above in source.parents(statement):
+        if isinstance(above, (cst.For, cst.While)):
+            if names_read(statement) & set(names_assigned(above)):
                 break
-            under_if = under_if or (isinstance(above, cst.If) and outermost is None)
-            if isinstance(above, LOOPS):
-                if names_read(statement) & set(names_assigned(above)):
-                    break
-                outermost = above
-        if under_if and isinstance(outermost, (cst.For, cst.While)):
-            yield statement, outermost
+            outermost = above
+        under_if = under_if or (isinstance(above, cst.If) and outermost is None)
+    return outermost if under_if else None
 
 
 ENTRY = Hoisting()

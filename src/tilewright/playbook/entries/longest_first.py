@@ -7,21 +7,21 @@ blocks start last, and most SMs wait for them. The change counts the ids from th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import block_ids, is_persistent
 from tilewright.playbook.analyses.dataflow import dependent, names_read, pairs_of, range_of, target_names
 from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
-from tilewright.records import Value
+from tilewright.playbook.base import Effect, EntryDescription, NotApplicable
+from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source
 
 REVERSED = "longest first"
 
 
-class LongestFirst(Entry):
+class LongestFirst(Rewriting[Rewritable[cst.Call]]):
     about = EntryDescription(
         id="longest_first",
         name="longest blocks first",
@@ -33,23 +33,20 @@ class LongestFirst(Entry):
         order=135,
         effect=Effect.assumed(1.0, 1.2),
     )
+    missing = "no loop grows with the block id that is read here"
+    needs_launch = True
 
-    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        kernel = task_code.own_kernel(facts, source)
-        if not kernel or is_persistent(source, kernel):
-            return []
-        calls = unless_refused(lambda: list(_growing(source, source.kernels[kernel])))
-        return [Site.at(source, call, f"a loop that grows with the block id of axis {axis}", (REVERSED,))
-                for call, axis in calls or ()]  # fmt: skip
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Call]]:
+        for call, axis in () if is_persistent(source, function.name.value) else _growing(source, function):
+            what = f"a loop that grows with the block id of axis {axis}"
+            yield Rewritable(call, what, {REVERSED: partial(_reversed, source, call, axis)})
 
-    def apply(self, source: Source, site: Site, value: Value) -> str:
-        calls = dict(_growing(source, site.function(source))) if value == REVERSED else {}
-        call = site.node(source, calls, "no loop grows with the block id that is read here")
-        blocks = source.spelled("num_blocks")
-        if not blocks:
-            raise NotApplicable(f"{source.name} does not import num_blocks of cuda.tile")
-        text = f"{blocks}({calls[call]}) - 1 - {source.code(call)}"
-        return source.replaced({call: fitting(source, call, text)})
+
+def _reversed(source: Source, call: cst.Call, axis: int) -> str:
+    blocks = source.spelled("num_blocks")
+    if not blocks:
+        raise NotApplicable(f"{source.name} does not import num_blocks of cuda.tile")
+    return source.replaced({call: fitting(source, call, f"{blocks}({axis}) - 1 - {source.code(call)}")})
 
 
 def _growing(source: Source, function: Function) -> Iterator[tuple[cst.Call, int]]:

@@ -6,25 +6,25 @@ does not need. The last iteration loads tiles that nobody reads; beyond the arra
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
+from tilewright.playbook.analyses.renaming import NewNames
+from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.tile_shapes import is_true, tile_call
-from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, Site
-from tilewright.records import Value
+from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription
+from tilewright.playbook.rewriting import Rewritable, Rewriting, starting_with
 from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted
 
 AHEAD = "one iteration ahead"
-MOST_SITES = 3
 
 
-class Prefetch(Entry):
+class Prefetch(Rewriting[Rewritable[cst.For]]):
     about = EntryDescription(
         id="prefetch",
         name="loads one iteration ahead",
@@ -37,40 +37,36 @@ class Prefetch(Entry):
         order=194,
         effect=Effect.assumed(0.9, 1.4),
     )
+    missing = "no loop here whose loads can be made one iteration ahead"
+    needs_launch = True
+    most = 3
 
-    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        if not (kernel := task_code.own_kernel(facts, source)):
-            return []
-        found = itertools.islice(_loops(source, source.kernels[kernel]), MOST_SITES)
-        return [Site.at(source, loop, f"{_named(loads)} in the loop over {_target(loop)}", (AHEAD,))
-                for loop, loads in found]  # fmt: skip
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.For]]:
+        for loop, loads in _loops(source, function):
+            what = f"{_named(loads)} in the loop over {_target(loop)}"
+            yield Rewritable(loop, what, {AHEAD: partial(_ahead, source, loop, loads)})
 
-    def apply(self, source: Source, site: Site, value: Value) -> str:
-        loops = dict(_loops(source, site.function(source))) if value == AHEAD else {}
-        loop = site.node(source, loops, "no loop here whose loads can be made one iteration ahead")
-        start, step = _start_and_step(source, loop)
-        before, first = list[cst.BaseStatement](), list[cst.BaseStatement]()
-        changes: Changes = {}
-        names = set[str]()
-        for load in loops[loop]:
-            array = dotted(load.call.args[0].value).rpartition(".")[2] or "tile"
-            name = task_code.fresh_in(source, site.kernel, f"next_{array}")
-            while name in names:
-                name += "_"
-            names.add(name)
-            now = name.replace("next_", "this_", 1)
-            before.append(cst.parse_statement(f"{name} = {load.text(source, start)}"))
-            ahead = f"{_target(loop)} + {step}"
-            first += map(cst.parse_statement, (f"{now} = {name}", f"{name} = {load.text(source, ahead)}"))
-            changes = {**changes, load.call: cst.Name(now)}
-        place = source.place(loop)
-        changed = source.changed(changes)
-        again = next(each for each in changed.every(cst.For) if changed.place(each) == place)
-        body = again.body
-        assert isinstance(body, cst.IndentedBlock)
-        inner = again.with_changes(body=body.with_changes(body=[*first, *body.body]), leading_lines=())
-        before[0] = before[0].with_changes(leading_lines=again.leading_lines)
-        return changed.replaced({again: cst.FlattenSentinel([*before, inner])})
+
+def _ahead(source: Source, loop: cst.For, loads: Sequence[_Load]) -> str:
+    """Returns the text in which the loop makes ``loads`` one iteration ahead."""
+    start, step = _start_and_step(source, loop)
+    before, first = list[cst.BaseStatement](), list[cst.BaseStatement]()
+    calls: dict[cst.CSTNode, cst.Name] = {}
+    names = set[str]()
+    for load in loads:
+        array = dotted(load.call.args[0].value).rpartition(".")[2] or "tile"
+        name = fresh_in(source, source.function_of(loop), f"next_{array}")
+        while name in names:
+            name += "_"
+        names.add(name)
+        now = name.replace("next_", "this_", 1)
+        before.append(cst.parse_statement(f"{name} = {load.text(source, start)}"))
+        ahead = load.text(source, f"{_target(loop)} + {step}")
+        first += map(cst.parse_statement, (f"{now} = {name}", f"{name} = {ahead}"))
+        calls[load.call] = cst.Name(now)
+    before[0] = before[0].with_changes(leading_lines=loop.leading_lines)
+    whole: Changes = {loop: lambda new: cst.FlattenSentinel([*before, new.with_changes(leading_lines=())])}
+    return source.replaced({**calls, **whole, loop.body: starting_with(*first)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +86,8 @@ class _Load:
 def _put(source: Source, node: Expression, given: Mapping[str, Expression], variable: str, at: str) -> Expression:
     """Returns an expression with ``at`` in place of the loop's variable, and without names that the loop assigns."""
 
-    class Put(cst.CSTTransformer):
-        def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> Expression:
+    class Put(NewNames):
+        def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
             if original_node.value == variable:
                 return _bracketed(cst.parse_expression(at))
             if original_node.value in given:
@@ -104,13 +100,7 @@ def _put(source: Source, node: Expression, given: Mapping[str, Expression], vari
                 updated_node
             )  # fmt: skip
 
-        def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-            return updated_node.with_changes(keyword=original_node.keyword)
-
-        def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-            return updated_node.with_changes(attr=original_node.attr)
-
-    new = node.visit(Put())
+    new = node.visit(Put({}))
     assert isinstance(new, cst.BaseExpression)
     return new
 

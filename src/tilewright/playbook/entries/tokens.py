@@ -8,50 +8,32 @@ offered only if the interpreter has shown that the two accesses have no common b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read, range_of
+from tilewright.playbook.analyses.dataflow import Effects, counted_indices, names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.independence import waiting
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
-from tilewright.records import Value
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site
+from tilewright.playbook.rewriting import Rewritable, Rewriting, moved_up
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, elements
 
 OVER_INDEX = "loop over the index"
 NEEDED = ": the wait is needed"
 SPARED = " on any reduced workload: the wait is not needed (CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER=1 shows the gain)"
-GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
 
 
 @dataclass(frozen=True, eq=False)
-class _Move:
-    """A ``load`` whose ``statement`` may move up, before the statement ``above``.
+class _Access(Rewritable[cst.Call]):
+    """A load or store that no longer waits for ``stores`` after the last of its rewrites."""
 
-    After the move, the load no longer waits for the stores in ``passed``.
-    """
-
-    load: cst.Call
-    statement: Line
-    above: Line
-    passed: tuple[cst.Call, ...]
+    stores: tuple[cst.Call, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class _IndexLoop:
-    """A ``loop`` that reads its variable only in ``statement``: ``index = base + variable``. ``index`` is an index of
-    ``store``."""
-
-    store: cst.Call
-    loop: cst.For
-    statement: Line
-    index: str
-    base: Expression
-
-
-class Tokens(Entry):
+class Tokens(Rewriting[_Access]):
     about = EntryDescription(
         id="tokens",
         name="token chains",
@@ -65,37 +47,22 @@ class Tokens(Entry):
         order=140,
         effect=Effect.assumed(1.0, 1.1, kept=0, of=2),
     )
+    missing = "no access here whose wait can be removed"
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        moves = [move for function in source.tile_code.values() for move in _moves(source, function)]
-        loops = [loop for function in source.tile_code.values() for loop in _index_loops(source, function)]
-        proven = waiting(facts) if moves or loops else ""
+        accesses = self.found(source, facts)
+        proven = waiting(facts) if accesses else ""
         if isinstance(proven, str):
             return []
         independent = {(wait.place, wait.awaited_place) for wait in proven if wait.independent}
         found: dict[cst.Call, Site] = {}
-        for move in moves:  # the last move of a load is the longest, and overwrites the others
-            pairs = {(source.place(move.load), source.place(store)) for store in move.passed}
-            if pairs <= independent:
-                lines = sorted({source.place(call)[0] for call in move.passed})
-                where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
-                why = f"waits for stores in {where}, with which it shares no byte on any reduced workload"
-                found[move.load] = Site.at(source, move.load, "load after a store", (_above(source, move),), why=why)
-        for loop in loops:
-            place = source.place(loop.store)
-            if (place, place) in independent:
-                why = "waits for the store of the iteration before, with which it shares no byte"
-                found[loop.store] = Site.at(source, loop.store, "store in a loop", (OVER_INDEX,), why=why)
+        for access in accesses:  # the last move of a load is the longest, and overwrites the others
+            place, stores = source.place(access.node), [source.place(store) for store in access.stores]
+            if {(place, store) for store in stores} <= independent:
+                lines = ", ".join(str(line) for line in sorted({line for line, _ in stores}))
+                why = f"shares no byte on any reduced workload with the stores that it waits for (line {lines})"
+                found[access.node] = access.site(source, why, tuple(access.rewrites)[-1:])
         return list(found.values())
-
-    def apply(self, source: Source, site: Site, value: Value) -> str:
-        function, missing = site.function(source), "no access here whose wait can be removed"
-        if value == OVER_INDEX:
-            loops = {loop.store: loop for loop in reversed([*_index_loops(source, function)])}
-            return _over_index(source, loops[site.node(source, loops, missing)])
-        moves = {move.load: move for move in _moves(source, function) if _above(source, move) == value}
-        move = moves[site.node(source, moves, missing)]
-        return source.replaced({move.above: cst.FlattenSentinel([move.statement, move.above]), move.statement: GONE})
 
     def findings(self, source: Source, facts: KernelFacts) -> tuple[str, ...]:
         """Lists every wait in the kernel, or the reason why the waits are not known."""
@@ -104,34 +71,34 @@ class Tokens(Entry):
             return (f"token chains: not known, {proven}",)
         return tuple(f"token chains: {wait}{SPARED if wait.independent else NEEDED}" for wait in proven)
 
-
-def _moves(source: Source, function: Function) -> Iterator[_Move]:
-    """Yields the moves of each load to places before earlier stores to its array, the shortest move first. The load
-    must be in a plain assignment."""
-    effects = Effects(source, function)
-    for block in source.every(cst.IndentedBlock, function):
-        for index, statement in enumerate(block.body):
-            if not isinstance(statement, Line) or not effects.stores_nothing(statement):
-                continue
+    def places(self, source: Source, function: Function) -> Iterator[_Access]:
+        effects = Effects(source, function)
+        for statement in source.every(Line, function):
             loads = [call for call in source.every(cst.Call, statement) if effects.is_load(call)]
-            if len(loads) == 1 and all(isinstance(part, cst.Assign) for part in statement.body):
-                yield from _ways_up(effects, statement, loads[0], block.body[:index])
+            plain = all(isinstance(part, cst.Assign) for part in statement.body) and effects.stores_nothing(statement)
+            if plain and len(loads) == 1:
+                yield from _ways_up(effects, statement, loads[0])
+        yield from _stores_in_loops(effects)
 
 
-def _ways_up(effects: Effects, statement: Line, load: cst.Call, before: Sequence[cst.BaseStatement]) -> Iterator[_Move]:
-    """Yields the moves of one load over the statements ``before`` it, until a statement must stay before the load."""
+def _ways_up(effects: Effects, statement: Line, load: cst.Call) -> Iterator[_Access]:
+    """Yields the moves of a load to places before earlier stores to its array, the shortest move first. The moves end
+    at a statement that must stay before the load."""
+    source, block = effects.source, effects.source.parent(statement)
+    assert isinstance(block, cst.IndentedBlock)
     reads, assigns = names_read(statement), set(names_assigned(statement))
-    passed: list[cst.Call] = []
-    for above in reversed(before):
-        if not isinstance(above, Line):
+    ways: dict[str, Callable[[], str]] = {}
+    passed: tuple[cst.Call, ...] = ()
+    for above in reversed(block.body[: block.body.index(statement)]):
+        if not isinstance(above, Line) or not assigns.isdisjoint(names_read(above)):
             return
-        if set(names_assigned(above)) & (reads | assigns) or names_read(above) & assigns:
+        if not set(names_assigned(above)).isdisjoint(reads | assigns):
             return
-        stores = effects.source.calls("store", "scatter", inside=above)
-        stores = [store for store in stores if _arrays(effects, store) & _arrays(effects, load)]
-        passed += stores
-        if stores:
-            yield _Move(load, statement, above, tuple(passed))
+        stores = source.calls("store", "scatter", inside=above)
+        if stores := [store for store in stores if not _arrays(effects, store).isdisjoint(_arrays(effects, load))]:
+            passed = (*passed, *stores)
+            ways = {**ways, f"above line {source.place(above)[0]}": partial(moved_up, source, statement, above)}
+            yield _Access(load, "load after a store", ways, passed)
 
 
 def _arrays(effects: Effects, call: cst.Call) -> set[str]:
@@ -139,54 +106,29 @@ def _arrays(effects: Effects, call: cst.Call) -> set[str]:
     return {array for name in names for array in effects.arrays_of(name)}
 
 
-def _above(source: Source, move: _Move) -> str:
-    return f"above line {source.place(move.above)[0]}"
+def _stores_in_loops(effects: Effects) -> Iterator[_Access]:
+    """Yields the stores in a loop at an index that the loop counts up. The index may be the loop's variable."""
+    source = effects.source
+    for loop, line, index, base in counted_indices(source, effects.function):
+        over_index = {OVER_INDEX: partial(_over_index, source, loop, line, index, base)}
+        for store in source.calls("store", inside=loop) if effects.is_pure(base) else ():
+            if index in map(dotted, elements(argument(store, "index", 1)) or []):
+                yield _Access(store, "store in a loop", over_index, (store,))
 
 
-def _index_loops(source: Source, function: Function) -> Iterator[_IndexLoop]:
-    for loop in source.every(cst.For, function):
-        for statement, index, base in _index_of(source, function, loop):
-            for store in source.calls("store", inside=loop):
-                if index in map(dotted, elements(argument(store, "index", 1)) or []):
-                    yield _IndexLoop(store, loop, statement, index, base)
-
-
-def _index_of(source: Source, function: Function, loop: cst.For) -> Iterator[tuple[Line, str, Expression]]:
-    """Finds ``index = base + variable`` in a loop over ``range(…)`` that reads its variable nowhere else.
-
-    Yields the statement, the name ``index`` and the expression ``base``.
-    """
-    if not isinstance(loop.target, cst.Name) or len(range_of(loop)) not in (1, 2):
-        return
-    variable, changing, counted = loop.target.value, set(names_assigned(loop)), names_assigned(function)
-    uses = [node for node in source.every(cst.Name, function) if node.value == variable]
-    if len(uses) != 2 or counted[variable] != 1:
-        return
-    for statement, index, value in assignments(source, loop):
-        if source.parent(statement) is not loop.body or counted[index] != 1:
-            continue
-        if not isinstance(value, cst.BinaryOperation) or not isinstance(value.operator, cst.Add):
-            continue
-        for operand, base in ((value.right, value.left), (value.left, value.right)):
-            plain = len(names_assigned(statement)) == 1 and dotted(operand) == variable
-            if plain and not names_read(base) & changing and Effects(source, function).is_pure(base):
-                yield statement, index, base
-
-
-def _over_index(source: Source, found: _IndexLoop) -> str:
+def _over_index(source: Source, loop: cst.For, line: Line, index: str, base: Expression) -> str:
     """Returns the text with the stored index as the loop's variable."""
-    base, block = source.code(found.base), found.loop.body
-    limits = [f"{base} + {text_of(source, limit)}" for limit in range_of(found.loop)]
-    if found.statement.trailing_whitespace.comment is not None:
-        block = block.with_changes(header=found.statement.trailing_whitespace)
-    comments = [line for line in found.statement.leading_lines if line.comment is not None]
-    loop = found.loop.with_changes(
-        target=cst.Name(found.index),
-        iter=cst.parse_expression(f"range({', '.join(limits if len(limits) == 2 else [base, *limits])})"),
-        body=block.with_changes(body=[line for line in block.body if line is not found.statement]),
-        leading_lines=[*found.loop.leading_lines, *comments],
+    first, block = source.code(base), loop.body
+    limits = [f"{first} + {text_of(source, limit)}" for limit in range_of(loop)]
+    if line.trailing_whitespace.comment is not None:
+        block = block.with_changes(header=line.trailing_whitespace)
+    new = loop.with_changes(
+        target=cst.Name(index),
+        iter=cst.parse_expression(f"range({', '.join([first, *limits][-2:])})"),
+        body=block.with_changes(body=[each for each in block.body if each is not line]),
+        leading_lines=[*loop.leading_lines, *(empty for empty in line.leading_lines if empty.comment is not None)],
     )
-    return source.replaced({found.loop: loop})
+    return source.replaced({loop: new})
 
 
 ENTRY = Tokens()

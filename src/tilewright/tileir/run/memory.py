@@ -242,7 +242,7 @@ class Memory:
         if access.order != "weak":
             self._note(False, picked.addresses)
         for part in self._parts(picked):
-            self._show(part, picked)
+            self.show(part, picked)
             if part.of is None:
                 found = part.bits()
                 break
@@ -277,7 +277,7 @@ class Memory:
             self.version += 1
             self._note(True, part.touched.allocation.start + part.touched.offsets)
             lost = part.bits() != new if self.watch else None
-            self._show(part._replace(touched=replace(part.touched, changed=changed, lost=lost)), picked)
+            self.show(part._replace(touched=replace(part.touched, changed=changed, lost=lost)), picked)
             if lost is not None and lost.any():
                 self._watch.written_twice(part.touched, np.flatnonzero(lost))
 
@@ -301,13 +301,13 @@ class Memory:
             comparands = None if expected is None else part.of_these(expected)
             old, wrote = self._update(part, part.of_these(operand), mode, comparands)
             found[slice(None) if part.of is None else part.of] = old
-            self._show(part._replace(touched=replace(part.touched, wrote=wrote)), picked)
+            self.show(part._replace(touched=replace(part.touched, wrote=wrote)), picked)
         self._note(False, picked.addresses)
         if self.version != before:
             self._note(True, picked.addresses)
         return self._filled(picked, found, compare)
 
-    def _show(self, part: _Part, picked: _Picked) -> None:
+    def show(self, part: _Part, picked: _Picked) -> None:
         if self.watch:
             self._watch.show(part.touched)
         if self.exchanges is not None:
