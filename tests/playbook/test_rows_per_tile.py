@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 from tests.playbook.gathers import copy
 from tests.playbook.kit import changed_lines, verdict
+from tests.playbook.plain import launch_facts
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.rows_per_tile import ENTRY, row_numbers
@@ -148,7 +149,7 @@ def test_what_is_not_understood_is_refused_with_the_reason(line: str, reason: st
         rows(text)
 
 
-def test_a_kernel_that_accumulates_over_rows_is_refused() -> None:
+def test_a_kernel_that_accumulates_over_rows_is_refused(tmp_path: Path) -> None:
     """A sum over rows that is stored once would lose the rows' own sums."""
     body = """
 total = ct.zeros((1, TILE), ct.float32)
@@ -156,8 +157,11 @@ for row in range(ct.bid(0), M, ct.num_blocks(0)):
     total += ct.load(x, (row, 0), (1, TILE))
 ct.store(y, (ct.bid(0), 0), total)
 """
+    text = copy(body, parameters="M, TILE: ct.Constant[int]", given="M, config.TILE", grid="(min(M, 7),)")
     with pytest.raises(NotApplicable, match="does not use row itself"):
-        rows(copy(body, parameters="M, TILE: ct.Constant[int]"))
+        rows(text)
+    why_not = ENTRY.why_not(Source("task.py", text), launch_facts(text, tmp_path))
+    assert "does not use row itself" in why_not, "the ledger gets the reason"
 
 
 @pytest.mark.parametrize("name", list(TestRowsPerTile.examples))

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import libcst as cst
 
 from tilewright.playbook.analyses.task_code import own_kernel
-from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site, Values, unless_refused
+from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site, Values, refusal, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Line, Node, Source
 
@@ -63,6 +63,14 @@ class Rewriting(Entry, Generic[AnyPlace]):
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         return [place.site(source) for place in self.found(source, facts)[: self.most]]
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        def each_rewrite(function: Function) -> None:
+            for place in self.places(source, function):
+                for rewrite in place.rewrites.values():
+                    rewrite()
+
+        return refusal(each_rewrite, source.kernels[facts.kernel]) if facts.kernel in source.kernels else ""
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         # Several places may begin at one position.
