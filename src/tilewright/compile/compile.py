@@ -164,10 +164,15 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
 
     Raises TaskError if the task has several implementations, or mixes languages.
     """
+    refuse_implementations(task)
+    return next(iter(languages_of(task, workloads, board)), "")
+
+
+def refuse_implementations(task: Task) -> None:
+    """Raises TaskError if the task has several implementations."""
     if task.implementations:
         raise TaskError(f"task '{task.name}' has {len(task.implementations)} implementations, but only one kernel "
                         "can be optimized; fix: write a task with one of them (launch= and space=)")  # fmt: skip
-    return next(iter(languages_of(task, workloads, board)), "")
 
 
 def refuse_broken_task(

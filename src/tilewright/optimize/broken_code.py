@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewright.compile.compile import refuse_broken_task
+from tilewright.compile.compile import refuse_broken_task, refuse_implementations
 from tilewright.errors import TaskError
 from tilewright.hardware.boards import Board
 from tilewright.languages.triton.versions import PATCH_WITHOUT
@@ -19,10 +19,12 @@ from tilewright.task.task import Task
 
 
 def refuse_broken_code(task: Task, board: Board, workloads: Sequence[str] | None, home: Path) -> None:
-    """Raises TaskError if the shipped configuration does not compile for any of the workloads; None: for all.
+    """Raises TaskError if the shipped configuration does not compile for any workload (None: of all), or if the task
+    has several implementations.
 
     home: the folder for a patch, which the error then names.
     """
+    refuse_implementations(task)
     try:
         refuse_broken_task(task, board, task.selected(workloads), [task.space.shipped])
     except TaskError as error:

@@ -168,8 +168,8 @@ class TaskDraft:
     def _root(self) -> str | None:
         """Returns the folder from which the kernel's package is imported; None for installed or missing packages."""
         if self.copied:
-            file = SourceFile.requested(Path(self.launch.file))
-            inside = package_of(file.path, file.text)
+            source = SourceFile.requested(Path(self.launch.file))
+            inside = package_of(source.path, source.text)
             return None if inside is None else str(inside[0])
         if "." not in self.launch.module:
             return None
