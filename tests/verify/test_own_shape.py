@@ -240,7 +240,7 @@ def test_the_walk_and_the_values_report_the_work_that_is_done(tmp_path: Path) ->
     def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
         told.append((stage, done, total))
 
-    dims = task.workload("large").dims
+    dims = {**task.workload("large").dims, "M": 256}
     OwnShapes(task, BOARD).check(task.space.shipped, dims, 3, FloatReference(task, None), progress)
     for stage in ("addresses", "values"):
         percents = [done for name, done, total in told if name == stage and total == 100]
