@@ -703,11 +703,11 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     part = {"tune": "workload", "optimize": "iteration"}.get(command)
     (said,) = [line for line in err.splitlines() if not re.match(r"note: |\w+ \d+( of \d+)? ", line)]
-    if command == "tune" and "compiled" in said:
-        kept = len(list(home.glob("ledger.compiled/*/*.json")))
-        said = said.replace(f"no finished workloads and {kept} compiled candidate{'s' * (kept > 1)} are stored, run the "
-                            "same command to resume", "no workload was finished, the same command starts over")  # fmt: skip
-    assert said == (f"{what}; no {part} was finished, the same command starts over" if part else what)
+    nothing = f"no {part} was finished, the same command starts over"
+    if kept := len(list(home.glob("ledger.compiled/*/*.json"))):
+        candidates = f"{kept} compiled candidate{'s' * (kept > 1)}"
+        nothing = f"no finished workloads and {candidates} are stored, run the same command to resume"
+    assert said == (f"{what}; {nothing}" if part else what)
     assert until(lambda: not compilers_in(files)), compilers_in(files)
     left = lambda: list(files.glob("tilewright-*"))  # noqa: E731  (the keeper removes them after the process)
     assert until(lambda: left() == []), left()
