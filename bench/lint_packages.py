@@ -1,13 +1,15 @@
 """`tilewright lint` over packages of PyPI that a seed draws: sixty findings, with the code that a judge needs.
 
-    python bench/lint_packages.py FOLDER OUT.json
+    python bench/lint_packages.py FOLDER OUT.json [--sheet FOLDER2]
     python bench/lint_packages.py OUT.json --judged A.json B.json
 
-FOLDER keeps the unpacked wheels; a package that is there is not fetched again. A package without a wheel for Python
-3.12, with one above 100 MB, or without a finding is passed over. Packages are drawn until ten have findings and sixty
-findings are there, or the pool ends.
-Two judges then read OUT.json, apart from one another, and nothing else. A verdict file maps the number of a finding to
-``true``, ``useless`` (right, but nobody would change the code for it) or ``false``, each with a reason.
+This is the third draw. Its packages are those of the pool that the second did not draw. FOLDER keeps the unpacked
+wheels; a package that is there is not fetched again. A package without a wheel for Python 3.12, with one above 100 MB,
+or without a finding is passed over. Packages are drawn until ten have findings and sixty findings are there, or the
+pool ends.
+Two judges then read ``sheet.md`` in FOLDER2, apart from one another, and the packages' sources beside it. A verdict
+file maps the number of a finding to ``true``, ``useless`` (right, but nobody would change the code for it) or
+``false``, each with a reason.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -22,13 +25,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common import made_here, write
+from common import BENCH, made_here, write
 
 from tilewright.errors import TilewrightError
 from tilewright.lint.linting import lint_paths
 from tilewright.lint.rule import LintFinding
 
-SEED, PACKAGES, FINDINGS = 20261129, 10, 60
+SEED, PACKAGES, FINDINGS = 20261130, 10, 60
+SECOND = BENCH / "recorded" / "lint-packages-2026-11-28.json"
+"""The record of the second draw (seed 20261129)."""
 POOL = """
     accelerated-scan adam-mini aphrodite-engine areal auto-gptq axolotl bitblas bm3d-triton boltz came-pytorch
     causal-conv1d colortransfer-triton colossalai comfy-kitchen compressed-tensors crossentropy-triton
@@ -51,6 +56,7 @@ POOL = """
     turboquant-gpu turboquant-vllm use-triton-in-paddle verl vllm-omni vsa xfuser xlstm xtuner yunchang zion-60eb
 """.split()  # noqa: SIM905 -- a literal list would have a line for each name
 """Packages of PyPI whose summary names Triton or cuTile, or that are known to have such kernels.
+The second draw took 42 of them.
 
 Left out are packages that were read while the rules were written: those of the first draw with seed 20261128 (whose
 findings led to narrower rules), adasplash, bastile, colsearch, deepspeed, fla-core, flash-attention-triton, flashlib,
@@ -58,7 +64,7 @@ flashnn, flashinfer, kernel-fun, liger-kernel, mase-triton, miniworld-engine, mo
 tilegym, triformer, trinix, unsloth-zoo, vllm, xformers and xjh-gems, and copies of them.
 """
 LARGEST = 100e6
-AROUND = 30
+AROUND = 12
 """Lines of code before and after a finding."""
 MOST = 10
 """The most findings of one package among those that are judged."""
@@ -92,15 +98,21 @@ def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[
     code = "\n".join(f"{n + 1:5} {lines[n]}" for n in range(first, min(last, len(lines))))
     return {
         "number": number, "package": package, "file": path.relative_to(root).as_posix(), "line": finding.line,
-        "code": finding.code, "level": finding.level, "message": finding.message, "title": finding.rule.title,
-        "why": finding.rule.why, "fix": finding.rule.fix, "text": code,
+        "code": finding.code, "rule": finding.rule.name, "level": finding.level, "message": finding.message,
+        "title": finding.rule.title, "why": finding.rule.why, "fix": finding.rule.fix, "text": code,
     }  # fmt: skip
+
+
+def undrawn() -> list[str]:
+    """Returns the packages of the pool that the second draw neither used nor passed over."""
+    second = json.loads(SECOND.read_text())
+    return [package for package in POOL if package not in second["packages"] and package not in second["passed over"]]
 
 
 def drawn(folder: Path) -> dict[str, Any]:
     """Returns the record: the packages in the order in which they were drawn, and the findings to judge."""
-    draw = random.Random(SEED)
-    order, used, passed, every = draw.sample(POOL, len(POOL)), {}, {}, []
+    draw, pool = random.Random(SEED), undrawn()
+    order, used, passed, every = draw.sample(pool, len(pool)), {}, {}, []
     for package in order:
         if len(used) >= PACKAGES and len(every) >= FINDINGS:
             break
@@ -126,6 +138,20 @@ def drawn(folder: Path) -> dict[str, Any]:
     return {**made_here(), "seed": SEED, "order": order, "packages": used, "passed over": passed, "findings": rows}
 
 
+def sheet(record: dict[str, Any], sources: Path, into: Path) -> None:
+    """Writes the findings for the judges, as lint prints them with the code around each, and copies the sources."""
+    rows = record["findings"]
+    into.mkdir(parents=True, exist_ok=True)
+    for package in dict.fromkeys(row["package"] for row in rows):
+        shutil.copytree(sources / package, into / "sources" / package, dirs_exist_ok=True)
+    parts = [f"# {len(rows)} findings of `tilewright lint`\n\nThe sources lie in `sources/PACKAGE/`.\n"]
+    for row in rows:
+        place = f"{row['package']} {record['packages'][row['package']]['version']}, `{row['file']}`, line {row['line']}"
+        parts.append(f"## {row['number']}. {place}\n\n{row['level']} {row['rule']}: {row['message']}\n")
+        parts.append(f"why: {row['why']}\nfix: {row['fix']}\n\n```python\n{row['text']}\n```\n")
+    (into / "sheet.md").write_text("\n".join(parts), encoding="utf-8")
+
+
 def judged(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
     """Returns the record with the verdicts, and how many findings are false or useless in the eyes of each judge.
 
@@ -143,6 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the packages; with --judged, OUT.json")
     parser.add_argument("out", nargs="?", type=Path)
+    parser.add_argument("--sheet", type=Path, metavar="FOLDER2", help="write sheet.md and the sources there")
     parser.add_argument("--judged", nargs=2, type=Path, metavar=("A.json", "B.json"))
     given = parser.parse_args()
     out = given.folder if given.judged else given.out
@@ -150,6 +177,8 @@ def main() -> None:
         parser.error("name the file to write: FOLDER OUT.json")
     record = judged(json.loads(out.read_text()), given.judged) if given.judged else drawn(given.folder)
     write(str(out), record)
+    if given.sheet:
+        sheet(record, given.folder, given.sheet)
     print(record.get("verdicts") or f"{len(record['findings'])} findings of {len(record['packages'])} packages")
 
 

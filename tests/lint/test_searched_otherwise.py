@@ -67,6 +67,12 @@ def test_a_length_that_is_a_constant_is_compiled_again_too() -> None:
     assert not messages("TW610", HEAD + tuned('CONFIGS[:1], key=["num_tokens"]', body).replace("CONFIGS[:1]", ONE))
 
 
+def test_a_length_that_the_packages_own_tuner_rounds_is_left_alone() -> None:
+    body = BODY.replace("n, BLOCK", "num_tokens, BLOCK").replace("at < n", "at < num_tokens")
+    assert messages("TW610", HEAD + tuned('CONFIGS, key=["num_tokens"], nearest=["other"]', body))
+    assert not messages("TW610", HEAD + tuned('CONFIGS, key=["num_tokens"], nearest=["num_tokens"]', body))
+
+
 ONE = '[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]'
 
 

@@ -105,14 +105,14 @@ def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("STEPS=steps", "STEPS=False"),
-        ("STEPS=steps", "STEPS=x.dtype == torch.float32"),
-        ("STEPS=steps", "STEPS=not isinstance(w, torch.Tensor)"),
-        ("STEPS=steps", "STEPS=size > 512"),
-        ("STEPS=steps", "STEPS=True if w is not None else False"),
+        ("STEPS=count", "STEPS=False"),
+        ("STEPS=count", "STEPS=x.dtype == torch.float32"),
+        ("STEPS=count", "STEPS=not isinstance(w, torch.Tensor)"),
+        ("STEPS=count", "STEPS=size > 512"),
+        ("STEPS=count", "STEPS=True if w is not None else False"),
         ("    for _ in tl.static_range(STEPS):\n        value = value + tl.load(x)", "    value += 1 if STEPS else -1"),
-        ("    norm[", "    w = torch.ones(size) if steps else None\n    norm["),
-        ("    norm[", "    w = None\n    if steps:\n        w = torch.ones(size)\n    norm["),
+        ("    norm[", "    w = torch.ones(size) if count else None\n    norm["),
+        ("    norm[", "    w = None\n    if count:\n        w = torch.ones(size)\n    norm["),
         ("norm[(4,)](x, y, w", "norm[(4,)](*more"),
     ],
 )
@@ -128,7 +128,7 @@ FLAGGED = KEYED.format(key='"N"', mark="").replace("for _ in tl.static_range(STE
 @pytest.mark.parametrize(("passed", "is_found"), [("rows == 1", True), ("steps", False), ("w is None", False)])
 def test_a_flag_counts_if_the_file_shows_both_values(passed: str, is_found: bool) -> None:
     """A flag that callers pass on is the same in most programs."""
-    text = FLAGGED.replace("STEPS=steps", f"STEPS={passed}")
+    text = FLAGGED.replace("STEPS=count", f"STEPS={passed}")
     said = "calls that differ in it run the one of 4 configurations that was timed for the first call; add to key"
     found = messages("TW602", text)
     assert bool(found) == is_found
@@ -139,7 +139,7 @@ def test_a_flag_counts_if_the_file_shows_both_values(passed: str, is_found: bool
     ("old", "new"), [("value + tl.load(x)", "value * 2"), ("STEPS", "IS_FP8"), ("STEPS", "Q_DTYPE")]
 )
 def test_flags_of_arithmetic_and_of_dtypes_are_left_alone(old: str, new: str) -> None:
-    text = FLAGGED.replace("STEPS=steps", "STEPS=rows == 1")
+    text = FLAGGED.replace("STEPS=count", "STEPS=rows == 1")
     assert messages("TW602", text) and not messages("TW602", text.replace(old, new))
 
 
@@ -152,7 +152,7 @@ def test_the_range_of_a_loop_counts_if_its_step_is_tuned(step: str) -> None:
 
 
 def test_a_bucket_in_the_key_stands_for_what_follows_from_the_length() -> None:
-    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=steps", "STEPS=size // 64")
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=count", "STEPS=min(size, 64)")
     assert messages("TW602", text.replace("N=triton.next_power_of_2(size)", "N=64"))
     assert not messages("TW602", text)
 
@@ -162,12 +162,17 @@ def test_a_bucket_in_the_key_stands_for_what_follows_from_the_length() -> None:
     [
         ("rows, count = x.shape", "count", True),
         ("size, count = ctx.dims", "count", False),
-        ("pass", "steps", True),
         ("pass", "block_steps", False),
+        ("pass", "steps", False),
+        ("pass", "steps // 2", False),
+        ("pass", "min(steps, 64)", True),
+        ("a, b, c, depth = x.shape", "min(depth, 64)", False),
+        ("a, b, c, depth = x.shape", "depth", False),
+        ("rows, head_dim = x.shape", "head_dim", False),
     ],
 )
-def test_a_size_whose_origin_the_text_does_not_show_is_left_alone(before: str, passed: str, is_found: bool) -> None:
-    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=steps", f"STEPS={passed}")
+def test_a_size_counts_if_the_text_shows_that_it_varies(before: str, passed: str, is_found: bool) -> None:
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=count", f"STEPS={passed}")
     text = text.replace("steps=1", "steps, block_steps, ctx").replace("    norm[", f"    {before}\n    norm[")
     assert bool(messages("TW602", text)) == is_found
 
@@ -177,22 +182,31 @@ def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
         KEYED.format(key='"N"', mark="")
         .replace("triton.next_power_of_2(size)", "rows")
         .replace("    norm[", "    block = size\n    norm[")
-        .replace("STEPS=steps", "STEPS=size > 9")
+        .replace("STEPS=count", "STEPS=min(size, 9)")
     )
     assert messages("TW602", text)
     assert not messages("TW602", text.replace("N=rows", "N=block"))
 
 
 def test_a_value_that_is_kept_in_an_attribute_is_followed() -> None:
-    text = KEYED.format(key='"N"', mark="").replace("STEPS=steps", "STEPS=ctx.steps")
-    assert messages("TW602", text)
-    kept = "\n\ndef forward(ctx):\n    steps = True\n    ctx.steps = steps\n"
-    assert not messages("TW602", text + kept)
-    assert messages("TW602", text + kept + "    ctx.steps = False\n")
+    text = KEYED.format(key='"N"', mark="").replace("STEPS=count", "STEPS=ctx.steps")
+    assert not messages("TW602", text)
+    kept = "\n\ndef forward(ctx, rows):\n    steps = min(rows, 2)\n    ctx.steps = steps\n"
+    assert messages("TW602", text + kept)
+    assert not messages("TW602", text + kept.replace("min(rows, 2)", "4"))
+
+
+def test_a_size_that_the_pruning_reads_counts() -> None:
+    text = KEYED.format(key='"n", "N"', mark="").replace("STEPS=count", "STEPS=steps")
+    pruned = text.replace("CONFIGS,", 'CONFIGS, prune_configs_by={"early_config_prune": fits},', 1)
+    fits = '\n\ndef fits(configs, args, **given):\n    return [each for each in configs if args["STEPS"] < 9]\n'
+    assert not messages("TW602", text + fits)
+    (message,) = messages("TW602", pruned + fits)
+    assert "leaves out STEPS (sizes of tiles or loops)" in message
 
 
 def test_two_launches_with_different_flags_share_an_entry() -> None:
-    text = KEYED.format(key='"N"', mark="").replace("STEPS=steps", "STEPS=True")
+    text = KEYED.format(key='"N"', mark="").replace("STEPS=count", "STEPS=True")
     assert not messages("TW602", text)
     assert messages("TW602", text + "    norm[(4,)](x, y, w, 4, N=64, HAS_W=w is not None, STEPS=False)\n")
     assert not messages("TW602", text + "    norm[(4,)](x, y, None, 4, N=64, HAS_W=False, STEPS=False)\n")
@@ -201,7 +215,7 @@ def test_two_launches_with_different_flags_share_an_entry() -> None:
 @pytest.mark.parametrize(("asks", "is_found"), [("w", False), ("N", True)])
 def test_a_heuristic_above_the_tuner_follows_from_tensors_but_not_from_constants(asks: str, is_found: bool) -> None:
     above = f'@triton.heuristics({{"STEPS": lambda args: args["{asks}"] is not None}})\n'
-    text = above + KEYED.format(key='"n"', mark="").lstrip().replace(", STEPS=steps", "").replace(
+    text = above + KEYED.format(key='"n"', mark="").lstrip().replace(", STEPS=count", "").replace(
         "N=triton", "N=64 or triton"
     )
     assert any("STEPS" in message for message in messages("TW602", text)) == is_found
@@ -266,6 +280,51 @@ def test_block_pointers_of_ascends_triton_are_left_alone() -> None:
     assert not messages("TW607", "import torch_npu\n\n\n" + kernel)
 
 
+def test_block_pointers_that_a_constant_replaces_by_descriptors_are_left_alone() -> None:
+    both = (
+        BODY.replace("BLOCK: tl", "TMA: tl.constexpr, BLOCK: tl")
+        + "    if not TMA:\n        p = tl.make_block_ptr(x, (n,), (1,), (0,), (BLOCK,), (0,))\n"
+    )
+    assert messages("TW607", both)
+    described = both + "    else:\n        p = tl.make_tensor_descriptor(x, (n,), (1,), (BLOCK,))\n"
+    assert not messages("TW607", described)
+    assert messages("TW607", described.replace("if not TMA", "if n"))
+
+
+BOTH = """
+def few():
+    return [triton.Config({"BLOCK": block}) for block in (32, 64, 128)]
+
+
+def many():
+    return [triton.Config({"BLOCK": block}, num_warps=warps) for block in (32, 64, 128) for warps in (2, 4, 8)]
+
+
+def either():
+    if is_small():
+        return few()
+    return many()
+
+
+"""
+
+
+def test_of_two_lists_the_longer_one_is_counted() -> None:
+    run = "\n\ndef run(x, y):\n    scale[(4,)](x, y, x.numel())\n"
+    decorated = tuned('either(), key=["n"]') + run
+    (message,) = messages("TW610", BOTH + decorated)
+    assert message.endswith("each new length times up to 9 configurations again, for up to 1.1 s")
+    (message,) = messages("TW610", BOTH + decorated.replace('key=["n"]', 'key=["n"], use_cuda_graph=True'))
+    assert message.endswith("each new length times up to 9 configurations again")
+    assert not messages("TW610", BOTH.replace("return many()", "return few()") + decorated)
+
+
+def test_a_benchmark_wants_each_length_tuned() -> None:
+    text = tuned('CONFIGS, key=["n"]') + "\n\ndef run(x, y):\n    scale[(4,)](x, y, x.numel())\n"
+    assert messages("TW610", text)
+    assert not messages("TW610", text + "\n\n@triton.testing.perf_report([])\ndef bench(size):\n    pass\n")
+
+
 def test_configurations_that_tile_ir_cannot_tell_apart_are_counted() -> None:
     text = 'os.environ.setdefault("ENABLE_TILE", "1")\n\n\n' + tuned('CONFIGS, key=["n"]')
     (message,) = messages("TW603", text)
@@ -277,6 +336,13 @@ def test_configurations_that_tile_ir_cannot_tell_apart_are_counted() -> None:
 def test_names_that_the_text_does_not_show_are_left_alone() -> None:
     assert not messages("TW605", tuned("CONFIGS, key=NAMES"))
     assert not messages("TW605", tuned("make_configs(), key=['n']"))
+
+
+def test_a_kernel_with_keywords_takes_every_field() -> None:
+    """As in Triton 1.0."""
+    taken = tuned('[triton.Config({"GROUP": 8}), triton.Config({"GROUP": 4})], key=["n"]')
+    assert messages("TW605", taken)
+    assert not messages("TW605", taken.replace("BLOCK: tl.constexpr", "**meta"))
 
 
 def test_a_helper_may_get_its_block_size_as_a_constant() -> None:

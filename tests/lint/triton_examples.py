@@ -50,7 +50,8 @@ def norm(x, y, w, n, N: tl.constexpr, HAS_W: tl.constexpr, STEPS: tl.constexpr, 
 
 
 def run(x, y, w, rows, size, steps=1):
-    norm[(4,)](x, y, w, rows, N=triton.next_power_of_2(size), HAS_W=w is not None, STEPS=steps)
+    _, count = x.shape
+    norm[(4,)](x, y, w, rows, N=triton.next_power_of_2(size), HAS_W=w is not None, STEPS=count)
 """
 
 EXAMPLES = {

@@ -12,7 +12,17 @@ from collections.abc import Iterator
 
 from tilewright.lint.caches import CoveredByKey
 from tilewright.lint.lengths import is_rounded
-from tilewright.source.source_file import DEPTH, SourceFile, keywords, names, own, parameters, returned
+from tilewright.source.source_file import (
+    DEPTH,
+    SourceFile,
+    argument,
+    elements,
+    keywords,
+    names,
+    own,
+    parameters,
+    returned,
+)
 from tilewright.source.triton import TritonKernel, TritonLaunch, launches, operation
 from tilewright.source.values import called_name
 
@@ -26,6 +36,14 @@ HEAVY = {"load", "store", "dot", "dot_scaled", "atomic_add", "atomic_max", "atom
 NAMES_A_DTYPE = re.compile(r"(FP|BF|FLOAT|INT|F)\d+|DTYPE", re.IGNORECASE)
 """The name of a flag that follows the dtype of a tensor, which is in the key."""
 
+MODELS = re.compile(
+    r"head|dmodel|group|expert|state|conv|width|mult|top_?k|channel|hidden|embed|feat|_dim$|^c$"
+    r"|^(block_?)?b?d[hkvq]?$|^(n|num_)?h[ckqv]*$",
+    re.IGNORECASE,
+)
+"""The name of a size that the model fixes. All calls of a program pass the same."""
+FEW_VALUES = re.compile(r"pow(er)?_?(of)?_?2|log2|bit_length|\b(min|max)\(", re.IGNORECASE)
+"""A call that rounds a size to one of few values."""
 BLOCK = re.compile(r"block|blk|tile|^B[A-Z]$", re.IGNORECASE)
 """The name of the size of a block."""
 
@@ -96,7 +114,8 @@ def _is_open(kernel: TritonKernel, computed: ast.expr, key: set[str]) -> bool:
 def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[str], is_size: bool) -> bool:
     """Returns whether launches with the same key may pass different values for the parameter ``name``.
 
-    A flag counts only if the file passes different values, or compares a length: most programs pass only one.
+    Most programs pass only one value. So a size counts only if it is seen to vary, or if the file passes different
+    values; a flag if the file passes different values, or compares a length.
     """
     literals: dict[frozenset[str], set[str]] = {}
     for site in sites:
@@ -104,9 +123,56 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
         if isinstance(value, ast.Constant):
             absent = {tensor for tensor, passed in site.passed.items() if ast.unparse(passed) == "None"}
             literals.setdefault(frozenset(absent), set()).add(ast.unparse(value))
-        elif value is not None and (is_size or _compares(file, value)) and not _follows(file, site, value, key):
+            continue
+        counts = value is not None and (_varies(file, site, name) if is_size else _compares(file, value))
+        if value is not None and counts and not _follows(file, site, value, key):
             return True
     return any(len(values) > 1 for values in literals.values())
+
+
+def _varies(file: SourceFile, site: TritonLaunch, name: str) -> bool:
+    """Returns whether the text shows that the size ``name`` differs between calls.
+
+    It does if the tuner's own function drops configurations by this size, if the file rounds it to one of few values,
+    or if it is the extent of a matrix. A plain parameter, and an extent that the model fixes, are the same in most
+    programs. A quotient such as ``cdiv(rows, 4)`` has too many values for a key.
+    """
+    if name in _pruned_by(file, site.kernel):
+        return True
+    passed = site.passed[name]
+    value = _meant(file, passed)
+    read = names(passed) | names(value) - file.imports.keys()
+    if MODELS.search(name) or any(map(MODELS.search, read)):
+        return False
+    if isinstance(value, (ast.Call, ast.BinOp, ast.IfExp)):
+        is_own = isinstance(value, ast.Call) and file.function(value.func) is not None
+        few = is_own or isinstance(value, ast.IfExp) or bool(FEW_VALUES.search(ast.unparse(value)))
+        return few and not any(_unpacked(file, one) > 2 for one in ast.walk(value) if isinstance(one, ast.Name))
+    return _is_extent(file, passed, value)
+
+
+def _pruned_by(file: SourceFile, kernel: TritonKernel) -> set[str]:
+    """Returns the words in the function that drops configurations before they are timed: names of parameters that it
+    reads."""
+    given = argument(kernel.tuner.call, 2, "prune_configs_by") if kernel.tuner else None
+    pruning = file.value(given)
+    functions = [file.function(value) for value in pruning.values] if isinstance(pruning, ast.Dict) else []
+    constants = (one.value for each in functions if each is not None for one in file.every(ast.Constant, each))
+    return {value for value in constants if isinstance(value, str)}
+
+
+def _is_extent(file: SourceFile, passed: ast.expr, value: ast.expr) -> bool:
+    """Returns whether a value is an extent of an array: ``x.shape[1]``, or one of ``m, n = x.shape``. The extents of an
+    array of three and more dimensions are mostly fixed by the model."""
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
+    return isinstance(passed, ast.Name) and 0 < _unpacked(file, passed) <= 2
+
+
+def _unpacked(file: SourceFile, name: ast.Name) -> int:
+    """Returns into how many names the expression is unpacked that gives a name its value; 0 if it is not unpacked."""
+    places = (binding.place for binding in file.bindings(name.id, name) if binding.kind == "part")
+    return max((len(elements(place.targets[0])) for place in places if isinstance(place, ast.Assign)), default=0)
 
 
 def _compares(file: SourceFile, passed: ast.expr) -> bool:

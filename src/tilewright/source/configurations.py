@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -45,6 +45,8 @@ class Listed:
     configurations: tuple[Written, ...]
     notes: tuple[str, ...]
     """Sentences about facts that are known only if the file runs."""
+    most: int
+    """The most configurations that one run of the file makes: of two branches, the longer list counts."""
 
     @property
     def unread(self) -> bool:
@@ -106,28 +108,46 @@ class _Walk:
     notes: dict[str, None] = field(default_factory=dict)
     nodes: set[ast.AST] = field(default_factory=set)
     """The nodes that were read as configurations."""
+    most: int = 0
+    followed: Mapping[str, ast.AST] = field(default_factory=dict)
+    """The functions and values at the top of the file that are read where their names are used."""
+    top: Names = field(default_factory=dict)
+    seen: set[ast.AST] = field(default_factory=set)
 
     def listed(self, name: str, line: int) -> Listed:
-        return Listed(name, line, tuple(self.written), tuple(self.notes))
+        return Listed(name, line, tuple(self.written), tuple(self.notes), self.most)
 
     def undecided(self, condition: ast.expr) -> None:
         note = f"only running the file can decide `{ast.unparse(condition)}`; here all branches are taken"
         self.notes[note] = None
 
     def visit_all(self, nodes: Iterable[ast.AST], names: Names) -> None:
-        for node in nodes:
+        rest = list(nodes)
+        while rest:
+            node = rest.pop(0)
+            if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Return, ast.Continue)):
+                self.visit_branches(node.test, node.body, (*node.orelse, *rest), names)
+                return
             self.visit(node, names)
 
     def visit(self, node: ast.AST, names: Names) -> None:
         if isinstance(node, (ast.Call, ast.Dict)) and (written := self.configurations(node, names)) is not None:
             self.nodes.add(node)
             self.written += written
+            self.most += len(written)
             if len(self.written) > MOST_VALUES:
                 raise RequestError(f"line {node.lineno} gives more than {MOST_VALUES} configurations")
+        elif isinstance(node, ast.Name):
+            value = self.followed.get(node.id)
+            if value is not None and value not in self.seen:
+                self.seen.add(value)
+                self.visit(value, self.top)
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            self.visit_all((loop.iter for loop in node.generators), names)
             for inner in values.looped(node.generators, names, self.undecided):
                 self.visit(node.elt, inner)
         elif isinstance(node, ast.For):
+            self.visit(node.iter, names)
             for bound in values.rounds(node.target, node.iter, names):
                 self.visit_all(node.body, {**names, **bound})
         elif isinstance(node, ast.If):
@@ -146,8 +166,11 @@ class _Walk:
         if not isinstance(holds, Unread):
             self.visit_all(body if holds else orelse, names)
             return
-        before = len(self.nodes)
-        self.visit_all((*body, *orelse), names)
+        before, most = len(self.nodes), self.most
+        self.visit_all(body, names)
+        in_body, self.most = self.most, most
+        self.visit_all(orelse, names)
+        self.most = max(self.most, in_body)
         if len(self.nodes) > before:
             self.undecided(test)
 
@@ -231,7 +254,7 @@ class _ConfigurationReader:
     def tuned(self, decorator: ast.Call) -> _Walk:
         """Reads the configurations of a decorator: its ``configs``, or all arguments if these contain none."""
         configs = argument(decorator, 0, "configs")
-        walk = self._walked([] if configs is None else self._reached(configs))
+        walk = self._walked([] if configs is None else [configs], follows=True)
         if configs is None or not walk.written:
             configs = decorator
             walk = self._walked([*decorator.args, *(keyword.value for keyword in decorator.keywords)])
@@ -240,18 +263,10 @@ class _ConfigurationReader:
             walk.notes["a function of the file drops some configurations when it runs; here all are taken"] = None
         return walk
 
-    def _reached(self, start: ast.expr) -> list[ast.AST]:
-        """Returns ``start`` and all functions and assigned values to which it refers, directly or indirectly."""
-        nodes: list[ast.AST] = [start]
-        for node in nodes:
-            for name in self._file.every(ast.Name, node):
-                other = self._functions.get(name.id) or self._names.get(name.id)
-                if other is not None and other not in nodes:
-                    nodes.append(other)
-        return nodes
-
-    def _walked(self, nodes: Iterable[ast.AST]) -> _Walk:
-        walk = _Walk(self._file, self._language)
+    def _walked(self, nodes: Iterable[ast.AST], *, follows: bool = False) -> _Walk:
+        walk = _Walk(self._file, self._language, top=self._names)
+        if follows:
+            walk.followed = {**self._names, **self._functions}
         walk.visit_all(nodes, self._names)
         self._reached_nodes |= walk.nodes
         return walk

@@ -71,20 +71,28 @@ class HintedKernel:
     """Whether the new kernel keeps the values of hints that the call does not set, as with `replace_hints`."""
 
 
+def _may_use(file: SourceFile) -> bool:
+    return "cuda" in file.packages or "cuda.tile" in file.text
+
+
+def _calls(file: SourceFile) -> Mapping[str, list[ast.Call]]:
+    """Returns the calls of a file that may use cuTile, by the full name of what is called; else none."""
+    return file.calls if _may_use(file) else {}
+
+
 @remembered
 def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
     """Returns the functions decorated with ``@ct.kernel``, then the functions passed to a call of ``ct.kernel``."""
     kernels: dict[Named, KernelSource] = {}
-    for node in file.functions:
+    for node in file.functions if _may_use(file) else ():
         for decorator in node.decorator_list:
             hints = keywords(decorator) if isinstance(decorator, ast.Call) else {}
             if file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) == KERNEL:
                 kernels.setdefault(node, KernelSource(node, hints))
-    for call in file.every(ast.Call):
-        if file.dotted(call.func) == KERNEL and call.args:
-            function = file.function(call.args[0])
-            if isinstance(function, Named):
-                kernels.setdefault(function, KernelSource(function, keywords(call)))
+    for call in (call for call in _calls(file).get(KERNEL, ()) if call.args):
+        function = file.function(call.args[0])
+        if isinstance(function, Named):
+            kernels.setdefault(function, KernelSource(function, keywords(call)))
     return tuple(kernels.values())
 
 
@@ -115,23 +123,25 @@ def launches(file: SourceFile) -> tuple[LaunchSite, ...]:
     """Returns the calls of `ct.launch`."""
     return tuple(
         LaunchSite(call, argument(call, 1, "grid"), argument(call, 2, "kernel"), argument(call, 3, "kernel_args"))
-        for call in file.every(ast.Call)
-        if file.dotted(call.func) == LAUNCH
+        for call in _calls(file).get(LAUNCH, ())
     )
 
 
 @remembered
 def searches(file: SourceFile) -> tuple[SearchSite, ...]:
     """Returns the calls of `exhaustive_search`."""
-    return tuple(SearchSite.of(call) for call in file.every(ast.Call) if file.dotted(call.func) in SEARCHES)
+    calls = (call for name in SEARCHES for call in _calls(file).get(name, ()))
+    return tuple(map(SearchSite.of, sorted(calls, key=lambda call: (call.lineno, call.col_offset))))
 
 
 @remembered
 def hinted(file: SourceFile) -> tuple[HintedKernel, ...]:
     """Returns the calls of `replace_hints`, and the calls of `ct.kernel` that do not decorate a function."""
     decorators = {decorator for function in file.functions for decorator in function.decorator_list}
-    calls = (as_hinted(file, call) for call in file.every(ast.Call) if call not in decorators)
-    return tuple(call for call in calls if call is not None)
+    calls_by_name = file.calls.items() if _may_use(file) or "replace_hints" in file.text else ()
+    named = (calls for name, calls in calls_by_name if name in ("", KERNEL) or name.endswith("replace_hints"))
+    made = (as_hinted(file, call) for calls in named for call in calls if call not in decorators)
+    return tuple(sorted(filter(None, made), key=lambda one: (one.call.lineno, one.call.col_offset)))
 
 
 def as_hinted(file: SourceFile, call: ast.Call) -> HintedKernel | None:
@@ -157,7 +167,7 @@ def hints_of_kernel(file: SourceFile, kernel: ast.expr | None) -> set[str]:
 
 def tasks(file: SourceFile) -> list[ast.Call]:
     """Returns the calls of `tilewright.Task`."""
-    return [call for call in file.every(ast.Call) if file.dotted(call.func) == "tilewright.Task"]
+    return file.calls.get("tilewright.Task", [])
 
 
 def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:

@@ -19,15 +19,18 @@ from functools import cached_property, lru_cache
 from itertools import takewhile
 from pathlib import Path
 from types import CodeType
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError
+from tilewright.source.nodes import Node, Nodes, below, children
 
 Named: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 BindingKind: TypeAlias = Literal["value", "part", "parameter", "function", "class", "other"]
-Node = TypeVar("Node", bound=ast.AST)
+
+BINDING_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.arg, ast.Name)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 remembered = lru_cache(maxsize=4)
 """Decorator that caches the results of a function for the last four `SourceFile`s."""
@@ -81,17 +84,9 @@ class SourceFile:
                 raise RecursionError(TOO_DEEP) from error
         if first_line > 1:
             ast.increment_lineno(self.tree, first_line - 1)
-        self.nodes: list[ast.AST] = []
-        self._of_class: dict[type[ast.AST], list[ast.AST]] = {}
-        self._parents: dict[ast.AST, ast.AST] = {}
-        waiting: list[ast.AST] = [self.tree]
-        while waiting:
-            node = waiting.pop()
-            self.nodes.append(node)
-            self._of_class.setdefault(type(node), []).append(node)
-            below = _children(node)
-            self._parents.update(dict.fromkeys(below, node))
-            waiting.extend(reversed(below))
+        self._nodes = Nodes(self.tree)
+        self.nodes = self._nodes.every
+        """All nodes, each before those below it."""
 
     @classmethod
     def read(cls, path: Path) -> SourceFile:
@@ -121,17 +116,15 @@ class SourceFile:
     @cached_property
     def functions(self) -> tuple[Named, ...]:
         """All named functions, in the order of the text."""
-        return tuple(node for node in self.nodes if isinstance(node, Named))
+        found = self._nodes.of_classes(ast.FunctionDef, ast.AsyncFunctionDef)
+        return tuple(node for node in found if isinstance(node, Named))
 
     def every(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
-        """Yields all nodes of one class, in the whole file (in text order) or below ``inside`` (breadth first)."""
-        nodes: Iterable[ast.AST] = self.nodes if inside is None else ast.walk(inside)
-        if inside is None and kind._fields:  # not a base class such as ast.stmt
-            nodes = self._of_class.get(kind, ())
-        return (node for node in nodes if isinstance(node, kind))
+        """Yields all nodes of one class in the order of `nodes`: in the whole file, or below ``inside``."""
+        return self._nodes.of_class(kind, inside)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        return self._parents.get(node)
+        return self._nodes.parents.get(node)
 
     def above(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
         """Yields the nodes around ``node``, from the nearest to the module, each with its child that contains ``node``.
@@ -139,7 +132,7 @@ class SourceFile:
         Leaves out a function if ``node`` is in its decorators or defaults, because these run outside the function.
         """
         child = node
-        while (parent := self._parents.get(child)) is not None:
+        while (parent := self._nodes.parents.get(child)) is not None:
             if not isinstance(parent, Named) or child in parent.body:
                 yield parent, child
             child = parent
@@ -169,7 +162,7 @@ class SourceFile:
     @cached_property
     def imports(self) -> dict[str, str]:
         """The dotted origin of each imported name of this file. The origin of a relative import begins with a dot."""
-        return _origins(self.nodes)
+        return _origins(self._nodes.of_classes(ast.Import, ast.ImportFrom))
 
     @cached_property
     def packages(self) -> set[str]:
@@ -193,28 +186,36 @@ class SourceFile:
         return ".".join(reversed(parts))
 
     @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        """The calls of the file by the full name of what is called, as `dotted` gives it."""
+        calls: dict[str, list[ast.Call]] = {}
+        for call in self.every(ast.Call):
+            calls.setdefault(self.dotted(call.func), []).append(call)
+        return calls
+
+    @cached_property
     def _bindings(self) -> dict[ast.AST, dict[str, list[Binding]]]:
         bindings: dict[ast.AST, dict[str, list[Binding]]] = {}
 
         def bind(scope: ast.AST, name: str, binding: Binding) -> None:
             bindings.setdefault(scope, {}).setdefault(name, []).append(binding)
 
-        for node in self.nodes:
+        for node in self._nodes.of_classes(*BINDING_NODES):
             if isinstance(node, Named):
                 bind(self.scope(node), node.name, Binding("function", node, node))
             elif isinstance(node, ast.ClassDef):
                 bind(self.scope(node), node.name, Binding("class", node, node))
             elif isinstance(node, ast.arg):
-                bind(self._parents[self._parents[node]], node.arg, Binding("parameter", None, node))
+                bind(self._nodes.parents[self._nodes.parents[node]], node.arg, Binding("parameter", None, node))
             elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 bind(self.scope(node), node.id, self._bound_by(node))
         return bindings
 
     def _bound_by(self, name: ast.Name) -> Binding:
         whole: ast.AST = name
-        parent = self._parents[name]
+        parent = self._nodes.parents[name]
         while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
-            whole, parent = parent, self._parents[parent]
+            whole, parent = parent, self._nodes.parents[parent]
         value = parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) else None
         if value is None:
             return Binding("other", None, parent)
@@ -284,19 +285,6 @@ class SourceFile:
         return loads
 
 
-def _children(node: ast.AST) -> list[ast.AST]:
-    """Returns the nodes directly below a node, in the order of the text. Leaves out the contexts of names (ast.Load),
-    which are two fifths of all nodes and the same few objects everywhere."""
-    below: list[ast.AST] = []
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if isinstance(value, list):
-            below += [one for one in value if isinstance(one, ast.AST)]
-        elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
-            below.append(value)
-    return below
-
-
 def source_of_object(thing: CodeType | type) -> SourceFile | None:
     """Returns the source of a function's code, or of a class of this process, with the file's line numbers.
 
@@ -353,13 +341,13 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
 
 def own(function: Function | ast.Module, kind: type[Node]) -> Iterator[Node]:
     """Yields the nodes of one class in a function's body, without those in inner functions and classes."""
-    waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else list(function.body)
+    waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else [*reversed(function.body)]
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.pop()
         if isinstance(node, kind):
             yield node
-        if not isinstance(node, Function | ast.ClassDef):
-            waiting[:0] = list(ast.iter_child_nodes(node))
+        if not isinstance(node, SCOPES):
+            waiting.extend(reversed(children(node)))
 
 
 def returned(function: ast.AST | None) -> tuple[ast.expr, ...]:
@@ -391,9 +379,9 @@ def elements(node: ast.AST | None) -> list[ast.expr]:
 
 def stored(node: ast.AST) -> set[str]:
     """Returns the names that are assigned below ``node``."""
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
+    return {name.id for name in below(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
 
 
 def names(node: ast.AST) -> set[str]:
     """Returns the names that are read below ``node``."""
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
+    return {name.id for name in below(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}

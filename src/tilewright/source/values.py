@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tilewright.records import Value
+from tilewright.source.nodes import below
 from tilewright.source.source_file import stored
 
 MOST_VALUES = 100_000
@@ -116,7 +117,7 @@ def looped(
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
     """Returns the assigned expression of each name that the statements assign exactly once."""
-    walked = (node for statement in body for node in ast.walk(statement))
+    walked = (node for statement in body for node in below(statement))
     stores = Counter(node.id for node in walked if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     values: dict[str, ast.expr] = {}
     for statement in body:

@@ -230,8 +230,9 @@ def _launching_function(file: SourceFile, node: ast.AST) -> str:
 def _launches(file: SourceFile, owner: Named | None, seen: frozenset[ast.AST] = frozenset()) -> bool:
     if owner is None or owner in seen:
         return False
-    inside, callers = set(ast.walk(owner)), (file.owner(call) for call in file.calls_of(owner)[0])
-    launches_itself = any(launch.call in inside for launch in cutile.launches(file))
+    callers = (file.owner(call) for call in file.calls_of(owner)[0])
+    around = (parent for launch in cutile.launches(file) for parent, _ in file.above(launch.call))
+    launches_itself = any(parent is owner for parent in around)
     return launches_itself or any(_launches(file, caller, seen | {owner}) for caller in callers)
 
 

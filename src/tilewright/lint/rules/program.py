@@ -304,6 +304,8 @@ class DeadSwitch(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         if file.packages & {"triton", "tilewright"} or not file.packages & {"cuda", "tilegym"}:
             return
+        if not any(name in file.text for name in UNREAD_VARIABLES):
+            return
         read = {name for _, name in _variables(file, READERS, ast.Load)}
         for node, name in _variables(file, SETS, ast.Store):
             if name in UNREAD_VARIABLES and name not in read:

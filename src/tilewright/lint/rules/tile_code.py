@@ -58,7 +58,7 @@ class NoSuchName(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        known = names_of_cutile()
+        known = names_of_cutile() if "cuda" in file.packages else frozenset[str]()
         for node in file.every(ast.Attribute) if known else ():
             if file.dotted(node.value) != "cuda.tile" or node.attr in known or node.attr.startswith("_"):
                 continue
@@ -90,7 +90,7 @@ class KernelCalled(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         decorated = {kernel.node for kernel in kernels(file) if kernel.node.decorator_list}
-        for call in file.every(ast.Call):
+        for call in file.every(ast.Call) if decorated else ():
             if isinstance(call.func, ast.Name) and file.value(call.func) in decorated:
                 fix = "remove its decorator" if in_tile_code(file, call) else "launch it with ct.launch"
                 yield self.at(file, call, f"{call.func.id} is a kernel and cannot be called: {fix}")

@@ -181,8 +181,8 @@ class AutotuneLaunch(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for call in file.every(ast.Call):
-            if file.dotted(call.func).startswith("cuda.tile_experimental."):
+        for name, calls in file.calls.items() if "tile_experimental" in file.text else ():
+            for call in calls if name.startswith("cuda.tile_experimental.") else ():
                 yield self.at(file, call, "autotune_launch no longer exists; use cuda.tile.tune.exhaustive_search")
 
 

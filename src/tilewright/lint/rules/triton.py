@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.triton_offsets import Offsets
-from tilewright.source.source_file import SourceFile, argument, own, parameters
+from tilewright.source.source_file import SourceFile, argument, names, own, parameters
 from tilewright.source.triton import TritonKernel, kernels, launches, operation
 
+DESCRIPTOR = re.compile("make_tensor_desc|TensorDescriptor|tensor_descriptor")
 BLOCK_POINTER = ("make_block_ptr", "advance")
 OTHER_TRITON = re.compile("ascend|npu")
 """Finds packages for Ascend by their names. The Triton for Ascend still has block pointers."""
@@ -20,18 +21,33 @@ class BlockPointer(Rule):
     """The kernel uses block pointers, which Triton no longer has.
 
     Triton 3.9 does not compile a kernel with tl.make_block_ptr or tl.advance. There is one finding for each function.
-    Files that import packages for Ascend are skipped, because the Triton for Ascend has block pointers.
+    Files that import packages for Ascend are skipped, because the Triton for Ascend has block pointers. So are calls
+    under a constant of the kernel, if the file has descriptors as well: Triton does not compile the other branch.
     Fix: make a tensor descriptor with tl.make_tensor_descriptor, and load with its offsets.
     Sources: Triton 3.9: language/core.py.
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        if not any(name in file.text for name in BLOCK_POINTER):
+            return
         for kernel in kernels(file).values():
             calls = [call for call in own(kernel.node, ast.Call) if operation(file, call) in BLOCK_POINTER]
-            if calls and not any(map(OTHER_TRITON.search, file.imports.values())):
+            if calls and not _is_one_of_two_ways(file, kernel, calls) and not _is_for_ascend(file):
                 several = f" ({len(calls)} calls)" if len(calls) > 1 else ""
                 removed = f"{operation(file, calls[0])} was removed in Triton 3.9{several}"
                 yield self.at(file, calls[0], f"{removed}; {kernel.node.name} needs tl.make_tensor_descriptor")
+
+
+def _is_for_ascend(file: SourceFile) -> bool:
+    return any(map(OTHER_TRITON.search, file.imports.values()))
+
+
+def _is_one_of_two_ways(file: SourceFile, kernel: TritonKernel, calls: list[ast.Call]) -> bool:
+    """Returns whether a constant chooses between the block pointers and tensor descriptors."""
+    if not DESCRIPTOR.search(file.text):
+        return False
+    arms = ([up.test for up, _ in file.within(call) if isinstance(up, ast.If)] for call in calls)
+    return all(any(names(test) and names(test) <= kernel.constants for test in tests) for tests in arms)
 
 
 class NarrowOffset(Rule):
@@ -53,12 +69,12 @@ class NarrowOffset(Rule):
             for name, product in Offsets(file, kernel).narrow():
                 pointers.setdefault(product, []).append(name)
             if pointers:
-                product, names = max(
+                product, reached = max(
                     pointers.items(), key=lambda pair: ("stride" in ast.unparse(pair[0]), len(pair[1]))
                 )
-                others = sum(map(len, pointers.values())) - len(names)
+                others = sum(map(len, pointers.values())) - len(reached)
                 also = f", and {others} other offset{'s' * (others > 1)}" if others else ""
-                what = f"{ast.unparse(product)}, an offset of {' and '.join(names)}{also}, is computed in 32 bits"
+                what = f"{ast.unparse(product)}, an offset of {' and '.join(reached)}{also}, is computed in 32 bits"
                 yield self.at(file, product, f"{what}; use .to(tl.int64) before the product")
 
 
@@ -71,10 +87,10 @@ class ExtentNotConstant(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        launched = {launch.kernel.node for launch in launches(file)}
         for kernel in kernels(file).values():
-            if kernel.node in launched or kernel.tuner is not None:  # others may get constants from their callers
-                yield from self._in(file, kernel)
+            ends = list(self._in(file, kernel))
+            if ends and (kernel.tuner is not None or any(site.kernel is kernel for site in launches(file))):
+                yield from ends  # other functions may get constants from their callers
 
     def _in(self, file: SourceFile, kernel: TritonKernel) -> Iterator[LintFinding]:
         plain = {one.arg for one in parameters(kernel.node) if one.annotation is None}

@@ -9,12 +9,23 @@ from tilewright.lint.lengths import NAMED_LENGTH, ROUNDED, length_in
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.rules.triton_tuning import FEW, LISTS, tuned
 from tilewright.lint.triton_code import arrays
-from tilewright.source.source_file import SourceFile, argument, assignments, elements, own, parameters, returned
+from tilewright.source.source_file import (
+    SourceFile,
+    argument,
+    assignments,
+    elements,
+    keywords,
+    own,
+    parameters,
+    returned,
+)
 from tilewright.source.triton import OPTIONS, TritonKernel, TritonLaunch, Tuner, launches, operation
 from tilewright.source.values import called_name
 
 SECONDS = 0.125
 """The time that Triton 3.9 takes for one configuration: 25 ms of warm-up and 100 ms of timing."""
+OTHER_TIMES = {"warmup", "rep", "use_cuda_graph", "do_bench"}
+"""The arguments of ``triton.autotune`` that change this time."""
 DEFAULTS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 """The options of ``triton.Config`` in Triton 3.9."""
 
@@ -31,13 +42,26 @@ class TunerKeyTooExact(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for kernel, tuner in tuned(file):
-            named = tuner.names(file, LISTS["key"], "key") if tuner.takes_trials else None
+            is_wanted = tuner.takes_trials and not _is_benchmark(file)
+            named = tuner.names(file, LISTS["key"], "key") if is_wanted else None
             sites = [site for site in launches(file) if site.kernel is kernel]
             declared = {one.arg for one in parameters(kernel.node)}
             for name, node in (named or {}).items():
-                cost = _cost(kernel, tuner, name) if name in declared else ""
+                cost = _cost(kernel, tuner, name) if name in declared and not _is_rounded(tuner, name) else ""
                 if cost and (what := _differing(file, kernel, name, sites)):
                     yield self.at(file, node, f"the key of {kernel.node.name} has {what} {cost}")
+
+
+def _is_benchmark(file: SourceFile) -> bool:
+    """Returns whether a file times its kernels for chosen sizes, and wants the fastest configuration of each."""
+    return any(name.endswith("perf_report") for name in file.calls)
+
+
+def _is_rounded(tuner: Tuner, name: str) -> bool:
+    """Returns whether the package's own tuner has a further list with the name, as `nearest_power_of_two=["M"]`."""
+    others = [keyword.value for keyword in tuner.call.keywords if keyword.arg not in LISTS]
+    listed = [item for value in others for item in elements(value) if isinstance(item, ast.Constant)]
+    return any(item.value == name for item in listed)
 
 
 def _differing(file: SourceFile, kernel: TritonKernel, name: str, sites: list[TritonLaunch]) -> str:
@@ -59,11 +83,13 @@ def _cost(kernel: TritonKernel, tuner: Tuner, name: str) -> str:
     text does not show them."""
     done = "compiles and times" if name in kernel.constants else "times"
     listed = tuner.configurations
-    count = len(listed.configurations) if listed is not None else 0
-    if listed is None or count < FEW:
+    if listed is None or listed.most < FEW:
         return ""
-    some = f"{'up to ' if listed.notes else ''}{count}"
-    return f"{done} {some} configurations again, for {count * SECONDS:.1f} s"
+    if listed.unread:
+        return f"{done} every configuration again"
+    some, given = "up to " if listed.notes else "", keywords(tuner.call)
+    takes = "" if OTHER_TIMES & given.keys() else f", for {some}{listed.most * SECONDS:.1f} s"
+    return f"{done} {some}{listed.most} configurations again{takes}"
 
 
 class RepeatedConfiguration(Rule):
@@ -113,7 +139,7 @@ class GridWithoutTile(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for site in launches(file):
+        for site in launches(file) if any(tuned(file)) else ():
             tuner = site.kernel.tuner
             if tuner is None or not tuner.takes_trials:
                 continue

@@ -71,8 +71,8 @@ class TunerKey(Rule):
     Triton 3.9 compiles another kernel for each value of a constant. But all these kernels get the configuration that
     was tuned for the first value with this key. That configuration was never timed with the other values, and it may
     not fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is
-    there, but no other argument. Constants count that size a tile or a loop, and flags of which the file passes both
-    values.
+    there, but no other argument. Constants count that size a tile or a loop and are seen to vary, and flags of which
+    the file passes both values.
     Fix: name the constants in key.
     Sources: Triton 3.9: runtime/autotuner.py.
     """
@@ -92,12 +92,12 @@ class TunerKey(Rule):
 def _are_few(tuner: Tuner) -> bool:
     """Returns whether a wrong choice costs little, because the tuner chooses between two or three configurations."""
     listed = tuner.configurations
-    return listed is not None and not listed.unread and len(listed.configurations) < FEW
+    return listed is not None and not listed.unread and listed.most < FEW
 
 
 def _shared(tuner: Tuner) -> str:
     listed = tuner.configurations
-    count = len(listed.configurations) if listed and not listed.unread and not listed.notes else 0
+    count = listed.most if listed and not listed.unread and not listed.notes else 0
     return (
         f"the one of {count} configurations that was timed for the first call" if count else "what the first call chose"
     )
@@ -198,7 +198,7 @@ class NoSuchParameter(Rule):
                 for name, node in (tuner.names(file, position, where) or {}).items():
                     if name not in declared:
                         yield self.at(file, node, f"{where} names {name}, but {kernel.node.name} has no such parameter")
-            for name in sorted(tuner.fields - declared):
+            for name in sorted(tuner.fields - declared) if kernel.node.args.kwarg is None else ():
                 if name.isupper():  # upper-case names may be options of a back end
                     message = f"the configurations set {name}, but {kernel.node.name} has no such parameter"
                     yield self.at(file, argument(tuner.call, 0, "configs") or tuner.call, message)
@@ -213,7 +213,7 @@ class TunedArgumentPassed(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for launch in launches(file):
+        for launch in launches(file) if any(tuned(file)) else ():
             fields = launch.kernel.tuner.fields if launch.kernel.tuner else set()
             for name in sorted(fields & launch.passed.keys()):
                 yield self.at(
