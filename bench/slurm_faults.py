@@ -3,9 +3,9 @@
     python bench/slurm_faults.py [--faults 200] [--seed 0] [--set-aside] [--out FILE.json]
 
 Each run is a command of twelve steps, with a record of its own of what is answered, as `tune` has. Four faults of
-different kinds happen at random steps. A command that a fault ended is started again. Afterwards each step has its
-answer, no step that had one ran again, and no process and no job is left. Needs root, SLURM and an ssh server. The GPUs
-are simulated.
+different kinds happen at random steps. A command that a fault ended is started again, after space was freed if it asked
+for that. Afterwards each step has its answer, no step that had one ran again, and no process and no job is left. Needs
+root, SLURM and an ssh server. The GPUs are simulated.
 
 --set-aside: only the faults of slurm_set_aside.txt; without it, all others.
 """
@@ -123,6 +123,12 @@ def preempted(trial: Trial) -> None:
     trial.cluster.say("scancel", urgent)
 
 
+def requeued(trial: Trial) -> None:
+    if job := trial.job():
+        with suppress(AssertionError):  # it ended meanwhile
+            trial.cluster.requeue(job)
+
+
 def over(trial: Trial) -> None:
     """Lets the walltime end while the client waits: SLURM looks every half a minute."""
     job = trial.job()
@@ -162,6 +168,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "failed node": (node_fails, 1),
     "killed slurmd": (slurmd, 0),
     "preemption": (preempted, 1),
+    "requeued job": (requeued, 1),
     "cancelled job": (lambda t: t.cluster.say("scancel", t.job()), 1),
     "full disk": (full, 0),
     "timeout of the allocation": (over, 1),
@@ -194,7 +201,8 @@ class Found:
 
 
 def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str], rng: random.Random) -> Found:
-    """Makes one run with some faults, each at a step of its own. A full disk comes last: nothing empties it."""
+    """Makes one run with some faults, each at a step of its own. A full disk comes last, and stays full unless a
+    command asks for space."""
     began, faults = time.monotonic(), sorted(faults, key=lambda fault: fault == "full disk")
     by_ssh = "lost ssh connection" in faults or rng.random() < 0.25
     waiting = [(f"s{BETWEEN * place + rng.randrange(BETWEEN)}", fault) for place, fault in enumerate(faults)]
@@ -227,7 +235,9 @@ def tried(cluster: Cluster, loop: Loopback, folder: Path, faults: Sequence[str],
             said += "did not end; "
             trial.client.kill()
         trial.client.wait()
-        said += (folder / f"said-{starts}").read_text()[-1000:]
+        said += (printed := (folder / f"said-{starts}").read_text()[-1000:])
+        if "free some space there" in printed:
+            (work / "filling").unlink(missing_ok=True)
     answered = (folder / "answered").read_text().split() if (folder / "answered").exists() else []
     missing = sum(name not in answered for name in names)
     again = sum(max(0, noted(folder, "began", name) - 1) for name in names)

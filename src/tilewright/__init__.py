@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.space.space import Space
     from tilewright.task.loading import editable
     from tilewright.task.task import Implementation, Launch, Task
-    from tilewright.task.tensors import Output, Tensor, descriptor, fixed, integers, normal, offsets, uniform
+    from tilewright.task.tensors import Output, Tensor, descriptor, fixed, integers, normal, offsets, scratch, uniform
     from tilewright.tune.tune import tune, tune_each
     from tilewright.verify.check import check
 
@@ -49,7 +49,7 @@ _HOMES = {
         "space.space": "Space",
         "task.loading": "editable",
         "task.task": "Implementation Launch Task",
-        "task.tensors": "Output Tensor descriptor fixed integers normal offsets uniform",
+        "task.tensors": "Output Tensor descriptor fixed integers normal offsets scratch uniform",
         "tune.tune": "tune tune_each",
         "verify.check": "check",
     }.items()
@@ -60,7 +60,7 @@ _HOMES = {
 __all__ = [
     "Configuration", "Dispatcher", "Implementation", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError",
     "Workload", "check", "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal",
-    "offsets", "optimize", "powers_of_two", "report", "search_only_in_scope", "tune", "tune_each", "tuned",
+    "offsets", "optimize", "powers_of_two", "report", "scratch", "search_only_in_scope", "tune", "tune_each", "tuned",
     "tuning", "uniform",
 ]  # fmt: skip
 

@@ -71,6 +71,7 @@ def test_the_communication_in_traces_of_ranks(here: Path, capsys: pytest.Capture
     [
         ([], WRONG_REQUEST, "name a trace, or a program"),
         (["--collectives", "train.py"], WRONG_REQUEST, "--collectives takes traces of ranks, or nothing"),
+        (["--collectives", "--html", "x.html"], WRONG_REQUEST, "--collectives writes no file"),
         (["gone.json"], WRONG_REQUEST, "cannot read gone.json: No such file"),
         (["trace.json.gz", ""], WRONG_REQUEST, "'' is no trace: give traces, or a program"),
         (["trace.json.gz", "--", "python", "a.py"], WRONG_REQUEST, "'python' is no trace: give traces, or a program"),

@@ -18,6 +18,8 @@ class RecordingDriver:
         """Names of the functions that were called, but for launches."""
         self.launches: list[tuple[Any, tuple[int, ...], int, int]] = []
         """The kernel, grid and stream of each launch, and the address of its parameters (`word`)."""
+        self.filled: list[tuple[int, int, int, int]] = []
+        """Address, byte, size and stream of each memory that was filled."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(real, name)
@@ -50,6 +52,17 @@ class RecordingDriver:
         return (0,)
 
     def cuKernelSetCacheConfig(self, *arguments: object) -> tuple[int]:
+        return (0,)
+
+    def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:
+        self.count += 1
+        return 0, self.count << 20
+
+    def cuMemFree(self, address: int) -> tuple[int]:
+        return (0,)
+
+    def cuMemsetD8Async(self, address: int, byte: int, nbytes: int, stream: int) -> tuple[int]:
+        self.filled.append((address, byte, nbytes, stream))
         return (0,)
 
     def cuLaunchKernel(self, kernel: int, *rest: Any) -> tuple[int]:

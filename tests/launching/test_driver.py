@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
-from tests.launching.recording_driver import RecordingDriver
+from tests.launching.recording_driver import RecordingDriver, word
 
 from tilewright.launching import cuda, driver
 from tilewright.launching.driver import ProgramLaunch
-from tilewright.worker.messages import Program
+from tilewright.worker.messages import Pointer, Program
 
 
 def test_code_of_its_own_is_loaded_anew_and_unloaded_with_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,4 +25,18 @@ def test_code_of_its_own_is_loaded_anew_and_unloaded_with_the_launch(monkeypatch
     own.pop(0)
     gc.collect()
     assert made.loaded == [1, 3]
+    driver._kernel.cache_clear()
+
+
+def test_each_launch_finds_zeros_in_its_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a launch leaves there reaches the next one: no result can be kept in it."""
+    made = RecordingDriver()
+    monkeypatch.setattr(cuda, "driver", lambda: made)
+    driver._kernel.cache_clear()
+    launch = ProgramLaunch(Program("", "sums", (3,), (Pointer("arrived", zeros=96),)), {})
+    for stream in (7, 8):
+        launch(stream)
+    [address] = {address for address, *_ in made.filled}
+    assert made.filled == [(address, 0, 96, 7), (address, 0, 96, 8)]
+    assert [word(parameters, 0) for *_, parameters in made.launches] == [address, address]
     driver._kernel.cache_clear()

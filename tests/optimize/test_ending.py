@@ -34,6 +34,7 @@ def test_a_change_that_left_no_variant_says_why() -> None:
 
 def test_a_change_without_a_place_says_what_it_is_for() -> None:
     assert outcome_of(PERSISTENT.about, (), (), False) == f"does not apply here; it is for: {PERSISTENT.about.when}"
+    assert outcome_of(EXP2.about, (), (), False, "it has no loop") == "does not apply here: it has no loop"
     assert outcome_of(PERSISTENT.about, (), (), True) == "not tried: the run ended before"
     assert "--allow-lossy" in outcome_of(replace(EXP2.about, risk="lossy"), (), (), False)
 

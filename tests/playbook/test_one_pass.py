@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.kit import changed_lines, verdict
-from tests.playbook.plain import SCALE_ROWS, applied
+from tests.playbook.plain import SCALE_ROWS, applied, launch_facts
 from tests.playbook.row_loops import LEAVES, LONG, ONCE, RELOADED, SOFTMAX, TWICE
 
 from tilewright.inspect.work import count
@@ -121,3 +121,10 @@ def test_a_load_is_repeated_only_if_nothing_changed_in_between() -> None:
     new, removed = without_repeated(Source("task.py", REPEATED), "kernel")
     assert removed == 2 and "    b = a\n" in new.text and "    f = c\n" in new.text
     assert "c = ct.load(x" in new.text and "e = ct.load(y" in new.text
+
+
+def test_the_ledger_gets_the_reason(tmp_path: Path) -> None:
+    for text, reason in ((LONG, "rows of 70,000 elements do not fit into registers"), (TWICE, "")):
+        assert ENTRY.why_not(Source("task.py", text), launch_facts(text, tmp_path)) == reason
+    once = TWICE.replace("for n in range(0, ct.cdiv(COLUMNS, TILE_N))", "for n in range(0, COLUMNS // TILE_N)")
+    assert "has no 2 loops" in ENTRY.why_not(Source("task.py", once), launch_facts(once, tmp_path))

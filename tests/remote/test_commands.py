@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.bench.kit import bench_module
 from tests.coordinate.made_agent import PROGRAM, program_in
 from tests.made_runs import baseline_iteration, crashed, raced, run_record
 from tests.optimize.kit import SCALE, git, repository
-from tests.remote.kit import GRACE, Loopback, needs_sshd, wait_for
+from tests.remote.driven import AGENT, HANDED, context_of, over_there
+from tests.remote.kit import GRACE, ROOT, Loopback, needs_sshd, wait_for
 from tests.runtime.made_winners import winner
 
 from tilewright.cli.main import main
@@ -37,7 +37,6 @@ from tilewright.remote.work import WorkFolder
 from tilewright.runtime.store.winners import Winners
 
 pytestmark = [needs_sshd, pytest.mark.timeout(240)]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -51,14 +50,6 @@ def _environ(loop: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def works(loop: Loopback) -> list[Path]:
     return [*(loop.folder / "cache" / "work").glob("*")]
-
-
-def over_there(script: Path, text: str) -> int:
-    """Runs a script of the user's folder over there, as benchmarks run."""
-    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{text}")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["elsewhere.py", "ssh:loop", script.name])
-        return int(bench_module("elsewhere").main())
 
 
 def test_optimize_leaves_what_it_leaves_here(
@@ -92,20 +83,6 @@ def test_optimize_leaves_what_it_leaves_here(
     assert "--propose asks a command of this machine" in capsys.readouterr().err
 
 
-AGENT = """\
-import pytest
-from tests.coordinate.made_agent import FASTER, ScriptedJudge, proposing
-from tilewright.cli.main import main
-from tilewright.program import trying
-
-asked = proposing(pytest.MonkeyPatch(), slow="fast", slower="faster")
-trying.ProgramTrials = lambda *_, **__: ScriptedJudge({"fast": FASTER, "faster": FASTER})
-code = main(["agent", "speed up train.py", "--yes"])
-open("contexts.txt", "w").write("\\n".join(each.context for each in asked))
-sys.exit(code)
-"""
-
-
 @pytest.mark.parametrize("in_git", [True, False])
 def test_agents_kept_changes_reach_the_files_here_and_can_be_taken_back(
     in_git: bool, loop: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -120,38 +97,13 @@ def test_agents_kept_changes_reach_the_files_here_and_can_be_taken_back(
     with AgentLedger() as ledger:
         run, found = ledger.load("latest")
     assert run.root == str(script.parent) and len(found.kept) == 2
-    given = {line for each in found.changes for line in each.delegation.splitlines() if line.startswith("Execution")}
-    contexts = set(script.with_name("contexts.txt").read_text().splitlines())
-    assert len(given) == len(contexts) == 1 and "reached with --on ssh:loop;" in contexts.copy().pop()
-    assert given == {f"Execution context: {run.context}"}
+    assert context_of(found, script.parent) == run.context and "reached with --on ssh:loop;" in run.context
     assert main(["agent", "--undo", run.run]) == 0
     assert script.read_text() == PROGRAM and "is taken back" in capsys.readouterr().out
 
 
 def order(root: str = "/here", home: str = "/home") -> WorkOrder:
     return WorkOrder(root, home, "ssh:loop")
-
-
-HANDED = """\
-from pathlib import Path
-from tilewright.cli.main import main
-from tilewright.ledger.file import home
-from tilewright.specialists import specialist_of
-from tilewright.specialists.delegation import SpecialistAnswer
-
-def writes(self, delegation):
-    file = home() / "written" / "kernel.py"
-    file.parent.mkdir(parents=True)
-    file.write_text(delegation.context)
-    return SpecialistAnswer("analysed", "wrote it", (), file=str(file))
-
-def reads(self, delegation):
-    same = Path(delegation.file).read_text() == delegation.context
-    return SpecialistAnswer("analysed", f"same context: {same}", ())
-
-type(specialist_of("triton")).answer, type(specialist_of("tileir")).answer = writes, reads
-sys.exit(main(["agent", "Write a TileIR kernel for fused SiLU-mul", "--yes"]))
-"""
 
 
 def test_a_file_that_one_specialist_writes_is_there_for_the_next(

@@ -8,12 +8,15 @@ import shlex
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.made_runs import run_record
 from tests.optimize.kit import git, repository
+from tests.remote.tuning import H200
 
 from tilewright.cli.main import main
 from tilewright.errors import MachineError
@@ -21,11 +24,15 @@ from tilewright.executors import executor_on
 from tilewright.executors.base import Executor
 from tilewright.hardware.machine import OtherMachine
 from tilewright.ledger.ledger import Ledger
+from tilewright.race.protocol import Raced, RaceOutcome
+from tilewright.race.rules import Policy
 from tilewright.remote import messages as said
 from tilewright.remote import results
 from tilewright.remote.messages import WorkOrder
 from tilewright.tools.git import TREE, private_name
+from tilewright.worker import messages as ask
 from tilewright.worker.messages import PrepareInputs, encode
+from tilewright.worker.plausible import mistake_in
 
 pytestmark = pytest.mark.timeout(120)
 OBJECT = "1" * 40
@@ -244,33 +251,106 @@ def _asked(executor: Executor, for_a_step: bool) -> None:
 
 
 ATTACHED = said.Attached(OtherMachine("gpu1", None, None, "n"), 1, False, False)
+
+
+def attached(seed: int = 1, driver: str = "580.0", **gpu: Any) -> str:
+    """A greeting that lies about the machine."""
+    return encode(said.Attached(OtherMachine("gpu1", replace(H200, **gpu), driver, "n"), seed, False, False))
+
+
 OTHERWISE = {
     "a line that is no message": "hello\n",
     "a part that is no Base64": encode(said.LeftPart("é")),
     "a part without end": encode(said.LeftPart("QUFB" * 2000)),
     "an answer of another kind": encode(said.StepEnded(2, "PASSED", encode(said.Ping()), "", None)),
+    "a candidate that there is not": encode(said.StepEnded(2, "FAILED", "", "x", 10**30)),
+    "a folder that is none": encode(said.WorksIn("", "/")),
+    "an exit code that is none": encode(said.CommandEnded(10**30)),
+    "a greeting of a driver that is none": attached(driver="one"),
+    "a greeting of a GPU that is none": attached(arch="--help"),
+    "a greeting of a GPU without cores": attached(sms=0),
+    "a greeting with a seed that is none": attached(seed=-1),
 }
 
 
+FACTS = {
+    "python": [3, 11], "node": "n", "executable": "p", "code": True, "cache": "/c", "free": 1e12, "last": "",
+    "git": True, "machine": "x86_64", "there": True, "job": "7", "new": True, "state": "RUNNING",
+}  # fmt: skip
+"""An answer to each request of `boot`."""
+
+
+@pytest.fixture
+def lying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list[str]], Executor]:
+    """Returns the executor for a machine, or for a cluster whose login node it is, that prints these lines."""
+
+    def made(on: str, lines: list[str]) -> Executor:
+        script = tmp_path / "ssh.py"
+        script.write_text(
+            f"import sys\nfor line in {lines!r}:\n    print(line, end='', flush=True)\nsys.stdin.buffer.read()\n"
+        )
+        spec = {"ssh_host": "gpu1", "partition": None, "account": None, "gpus_per_node": 1, "walltime": "1"}
+        (tmp_path / "spec.json").write_text(json.dumps({**spec, "python": "python3"}))
+        monkeypatch.setenv("TILEWRIGHT_JOB_SPEC", str(tmp_path / "spec.json"))
+        monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
+        monkeypatch.setenv("TILEWRIGHT_REMOTE_PYTHON", "python3")
+        monkeypatch.setattr("tilewright.remote.command.MOST_UNPACKED", 1 << 10)
+        (tmp_path / "task").mkdir()
+        (tmp_path / "task" / "x.py").touch()
+        monkeypatch.chdir(tmp_path / "task")
+        return executor_on(on)
+
+    return made
+
+
+@pytest.mark.parametrize("on", ["ssh:gpu1", "slurm"])
 @pytest.mark.parametrize("line", OTHERWISE.values(), ids=list(OTHERWISE))
 def test_messages_of_another_kind_end_the_command_with_one_line(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, on: str, lying: Callable[[str, list[str]], Executor]
 ) -> None:
     """Whatever is sent after the connection was made."""
-    facts = {"python": [3, 11], "node": "n", "executable": "p", "code": True, "cache": "/c", "free": 1e12, "last": "",
-             "git": True, "machine": "x86_64", "there": True}  # fmt: skip
-    script = tmp_path / "ssh.py"
-    script.write_text(
-        f"import json, sys\nfor _ in range(3):\n    print({json.dumps(facts)!r})\n"
-        f"print({encode(ATTACHED)!r}, end='')\nprint({line!r}, end='', flush=True)\nsys.stdin.buffer.read()\n"
-    )
-    monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
-    monkeypatch.setenv("TILEWRIGHT_REMOTE_PYTHON", "python3")
-    monkeypatch.setattr("tilewright.remote.command.MOST_UNPACKED", 1 << 10)
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "x.py").touch()
-    monkeypatch.chdir(tmp_path / "task")
-    with executor_on("ssh:gpu1") as executor, pytest.raises(MachineError) as raised:
+    requests = 3 if on.startswith("ssh") else 4
+    greeting = line if "Attached" in line else encode(ATTACHED) + line
+    executor = lying(on, [json.dumps(FACTS) + "\n"] * requests + [greeting])
+    with executor, pytest.raises(MachineError) as raised:
         _asked(executor, "StepEnded" in line)
     assert "\n" not in str(raised.value)
     assert "sends back more than" in str(raised.value) or "does not answer as Tilewright does" in str(raised.value)
+
+
+ALLOCATIONS = {
+    "no job": {"state": "RUNNING", "node": "n"},
+    "a list": [],
+    "an error with escape sequences": {"error": "\x1b[31m" + "x\n" * 9},
+    "a job without a node": {"job": "7", "new": True, "state": "RUNNING"},
+    "an error that is no text": {"error": {"a": [1]}, "errno": "28"},
+}
+
+
+@pytest.mark.parametrize("answer", ALLOCATIONS.values(), ids=list(ALLOCATIONS))
+def test_a_login_node_that_lies_about_the_allocation_is_one_line(
+    answer: object, lying: Callable[[str, list[str]], Executor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lying("slurm", [json.dumps(each) + "\n" for each in (FACTS, FACTS, answer)])
+    code = main(["profile", "--on", "slurm", "--", "python", "-c", "1"])
+    error = capsys.readouterr().err
+    assert code == 3 and error.startswith("error: ") and error.count("\n") == 1 and "\x1b" not in error, error
+
+
+def raced(*us: float, winner: int | None = 0, first: int = 0) -> ask.FieldRaced:
+    rows = tuple(Raced(first + n, "tied", "", None, (0,), (each,)) for n, each in enumerate(us))
+    return ask.FieldRaced(RaceOutcome(Policy(), rows, winner, winner, "settled", "", 1, 0, (), 1.0), {}, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (raced(1.0), "of 1 candidates, not of 2"), (raced(1.0, 2.0, first=7), "candidates, not of 2"),
+        (raced(1.0, 2.0, winner=9), "did not take part"), (raced(1.0, 2.0, winner=-1), "did not take part"),
+        (raced(1.0, -2.0), "a time of -2.0"), (raced(1.0, float("nan")), "a time of nan"), (raced(1.0, 2.0), None),
+    ],
+)  # fmt: skip
+def test_a_race_that_cannot_be_is_none(answer: ask.FieldRaced, why: str | None) -> None:
+    source = ask.Program("", "x", (1,), ())
+    found = mistake_in(ask.RaceField((source, source), ((), ()), None, Policy()), answer)
+    assert found is None if why is None else found is not None and why in found

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,6 +172,15 @@ class Cluster:
         self.start_node(node)
         self.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
         wait_for(self.is_idle)
+
+    def requeue(self, job: str, noticed: Callable[[], object] = lambda: True) -> None:
+        """Puts a running job back into the queue. It starts again once that was ``noticed``."""
+        self.say("scontrol", "update", f"JobId={job}", "Requeue=1")
+        self.say("scontrol", "requeue", job)
+        wait_for(lambda: "JobState=PENDING" in self.say("scontrol", "-o", "show", "job", job), 30)
+        wait_for(noticed)
+        later = "StartTime=now+3"  # a node refuses a job that it has killed in the same second
+        self.say("scontrol", "update", f"JobId={job}", later)
 
     def complaint(self) -> str:
         """Returns the last line that each daemon has written."""

@@ -188,6 +188,16 @@ def test_a_preempted_allocation_is_replaced(run: Run, cluster: Cluster) -> None:
     assert run.noted("began", "first") == 1
 
 
+def test_a_requeued_job_is_waited_for_and_the_run_goes_on_in_it(run: Run, cluster: Cluster) -> None:
+    held, jobs = run.hold(), cluster.submitted()
+    job = cluster.jobs()[0].split()[0]
+    cluster.requeue(job, lambda: run.remark(f"job {job} was put back into the queue"))
+    wait_for(lambda: run.noted("began", "held") == 2)
+    assert run.finish(held).status == "PASSED"
+    assert run.noted("began", "first") == 1 and cluster.submitted() == jobs
+    assert [each.split()[0] for each in cluster.jobs()] == [job]
+
+
 def test_a_cancelled_job_ends_the_run_in_one_line(run: Run, cluster: Cluster) -> None:
     held = run.hold()
     cluster.say("scancel", cluster.jobs()[0].split()[0])
@@ -223,6 +233,29 @@ def test_a_second_client_is_told_who_uses_the_run_and_gets_no_allocation(run: Ru
         second.open(run.task)
     second.close()
     assert cluster.jobs() == jobs and len(jobs) == 1
+
+
+def test_an_allocation_that_another_job_spec_asked_for_is_not_used(run: Run, cluster: Cluster) -> None:
+    """It ends, unless a client is connected to it. What was finished there is not repeated."""
+    for each in (PrepareInputs("inputs", 0), step("first")):
+        assert run.executor.run(each).status == "PASSED"
+    [lingering] = cluster.jobs()
+    spec(cluster.folder, partition="urgent")
+    try:
+        second = run.again()
+        with pytest.raises(MachineError, match=r"another command uses this run in job \d+, which another job_spec"):
+            second.open(run.task)
+        assert cluster.jobs() == [lingering]
+        run.vanish()
+        run.executor = run.again()
+        run.executor.open(run.task)
+        assert run.remark("is ended: another job_spec.json asked for it") and run.remark("taking up the run")
+        for each in (PrepareInputs("inputs", 0), step("first")):
+            assert run.executor.run(each).status == "PASSED"
+        assert run.noted("began", "first") == 1
+        assert cluster.say("squeue", "-h", "-o", "%P").split() == ["urgent"]
+    finally:
+        spec(cluster.folder)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to mount a small file system, which only root may")

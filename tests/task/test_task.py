@@ -12,7 +12,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.records import Configuration
 from tilewright.space.space import Space
 from tilewright.task.task import Launch, Task, call_by_name
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Output, Tensor
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Output, Tensor, scratch
 
 DIMS = {"M": 6, "N": 4, "D": 8}
 CONFIG = Configuration.of({"TILE": 2})
@@ -226,6 +226,20 @@ def test_a_task_that_cannot_be_used_says_why(changes: dict[str, Any], message: s
     with pytest.raises(TaskError, match=message) as caught:
         task_of(**changes)
     one_line(caught)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: scratch("x", (4,), "int32"), "scratch needs a name of its own, not 'x'"),
+        (lambda: scratch("sums", (4, 0), "int32"), r"the shape \(4, 0\) does not consist of positive integers"),
+        (lambda: scratch("sums", (4,), "bf16"), "scratch 'sums': unknown dtype 'bf16'; known: bool, int8"),
+    ],
+)
+def test_scratch_that_cannot_be_made_says_why(given: Any, message: str) -> None:
+    task = task_of(launch=lambda x: Launch("kernel", (1,), (x, given())))
+    with pytest.raises(TaskError, match=message):
+        task.launched(CONFIG, DIMS, task.arrays(DIMS), BOARD)
 
 
 @pytest.mark.parametrize("space", [None, {}, {"TILE": 2}, [1], (n for n in range(2))], ids=lambda s: type(s).__name__)

@@ -308,7 +308,7 @@ class VersionLaunch:
     def _described(self, asked: said.DescribeLaunch) -> Launch:
         answer = self._candidates.ask(self._source, asked, said.LaunchDescribed)
         for array in _arrays_in(answer):
-            if not any(_is_view(array, given) for given in asked.arrays.values()):
+            if not array.scratch and not any(_is_view(array, given) for given in asked.arrays.values()):
                 raise VersionError(f"its launch passes an array that is no tensor of the task: {array}")
         kernel = DescribedKernel(
             language_named(answer.language), answer.kernel, answer.arguments, answer.hints, answer.constants,

@@ -66,6 +66,8 @@ def profile(
     """
     if not what and not collectives and not cpu:
         raise RequestError("name a trace, or a program: tilewright profile -- python train.py")
+    if (collectives or cpu) and any((html, markdown, analysis, for_agent, out)):
+        raise RequestError("--collectives writes no file; fix: leave out the names of files, or use --json > FILE")
     reads = "a trace is read here, without a GPU; fix: leave --on out"
     outputs = [path for path in (html, markdown, analysis, for_agent, out) if path != Path("-")]
     refused = reads if what and _is_trace(what[0]) else ""

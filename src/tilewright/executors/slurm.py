@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from tilewright.errors import RequestError
 from tilewright.executors.ssh import Ssh
-from tilewright.remote import files, job_spec
+from tilewright.remote import files, job_spec, on_words
 from tilewright.remote.allocation import Allocated
 from tilewright.remote.client import LINGER_SECONDS, Remote
 from tilewright.remote.messages import WorkOrder
@@ -36,6 +37,11 @@ class Slurm(Ssh):
 
     @classmethod
     def at(cls, where: str) -> Slurm:
+        if any(word.partition(":")[0] == cls.name for word in on_words()):
+            raise RequestError(
+                "this command runs in the allocation of a run, which gets no second one; fix: leave --on out, and the "
+                "command shares the allocation"
+            )
         return cls(job_spec.read(where))
 
     def run_of(

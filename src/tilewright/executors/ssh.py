@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import Empty
 from typing import ClassVar
 
-from tilewright.errors import MachineError, RequestError
+from tilewright.errors import MachineError, RequestError, first_line
 from tilewright.executors.base import Answer, Executor, ignore
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import files
@@ -21,7 +21,11 @@ from tilewright.remote.ordering import ordered_command
 from tilewright.task.loading import file_named
 from tilewright.worker.messages import Advanced, PrepareInputs, Step, decode, encode
 from tilewright.worker.outcome import Outcome
+from tilewright.worker.plausible import mistake_in
 from tilewright.worker.session import SILENCE_SECONDS
+
+MOST_REASON = 4000
+"""Characters of a reason that are kept."""
 
 
 class Ssh(Executor):
@@ -112,15 +116,27 @@ class Ssh(Executor):
                 self.close()
                 raise message
             if isinstance(message, said.Progressed) and message.number == request.number:
-                on_progress(self._decoded(Advanced, message.advanced))
+                advanced = self._decoded(Advanced, message.advanced)
+                self._check(step, None, advanced.leader)
+                on_progress(advanced)
             elif isinstance(message, said.StepEnded) and message.number == request.number:
                 remote.answered(message.number)
                 return self._outcome(step, message)
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
         if not ended.answer:
-            return Outcome[Answer](ended.status, reason=ended.reason, at=ended.at).raised(self.host)
-        return Outcome(ended.status, self._decoded(step.answer, ended.answer))
+            self._check(step, None, ended.at)
+            reason = first_line(ended.reason)[:MOST_REASON]
+            return Outcome[Answer](ended.status, reason=reason, at=ended.at).raised(self.host)
+        answer = self._decoded(step.answer, ended.answer)
+        self._check(step, answer)
+        return Outcome("PASSED", answer)
+
+    def _check(self, step: Step[Answer], answer: Answer | None, *indices: int | None) -> None:
+        """Raises MachineError for what no step of this kind says."""
+        assert self.remote is not None
+        if (why := mistake_in(step, answer, *indices)) is not None:
+            raise self.remote.nonsense(ValueError(why))
 
     def _decoded(self, kind: type[Answer], line: str) -> Answer:
         """Reads a message. Raises MachineError if it is none, or another one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,8 @@ DRIVER = 580
 """The oldest branch of the driver that runs machine code of tileiras 13. It comes with CUDA 13.0."""
 VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "triton", "nvidia-cutlass-dsl", "torch", "numpy")
 """The packages whose versions are recorded with a result."""
+
+_ARCH, _VERSION = re.compile(r"sm_\d{2,3}"), re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class OtherMachine:
     gpu: Gpu | None
     driver: str | None
     host: str
+
+    def mistake(self) -> str | None:
+        """Returns why no machine is like this one; None if one can be. One that was broken into may say anything."""
+        if self.driver is not None and not _VERSION.fullmatch(self.driver):
+            return f"a driver of version {self.driver[:40]!r}"
+        gpu = self.gpu
+        if gpu is None:
+            return None
+        if not _ARCH.fullmatch(gpu.arch) or not _VERSION.fullmatch(gpu.cuda_driver):
+            return f"a GPU of architecture {gpu.arch[:40]!r} for CUDA {gpu.cuda_driver[:40]!r}"
+        return None if gpu.sms > 0 and gpu.memory_bytes > 0 else "a GPU without cores or memory"
 
     def the_gpu(self) -> Gpu:
         """Returns its GPU. Raises NoGpu if it has none, and MachineError if its driver is too old."""

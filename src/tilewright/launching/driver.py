@@ -68,6 +68,7 @@ class ProgramLaunch:
         self._aligned = aligned
         self._grid, self._facts = (*program.grid, 1, 1)[:3], program.facts
         self._kept: list[object] = []  # the memory to which the parameters point
+        self._zeros: list[tuple[int, int]] = []  # address and size of memory that each launch finds zeroed
         data = [self._bytes_of(parameter, tensors) for parameter in program.parameters]
         data += [struct.pack("<Q", self._scratch(*each)) for each in program.facts.scratch]
         if program.facts.threads is not None:
@@ -78,6 +79,8 @@ class ProgramLaunch:
 
     def __call__(self, stream: int | None) -> None:
         driver = cuda.driver()
+        for place, size in self._zeros:
+            _checked(driver.cuMemsetD8Async(place, 0, size, driver.CUstream(stream)))
         address = ctypes.addressof(self._parameters)
         if self._facts.threads is not None:
             _checked(driver.cuLaunchKernelEx(self._configured(stream), self._kernel, address, 0))
@@ -119,6 +122,9 @@ class ProgramLaunch:
             return bytes.fromhex(parameter.data)
         if isinstance(parameter, TensorMap):
             return encoded(parameter, self._address(parameter.tensor, tensors))
+        if isinstance(parameter, Pointer) and parameter.zeros:
+            self._zeros.append((cuda.allocated(parameter.zeros, self), parameter.zeros))
+            return struct.pack("<Q", self._zeros[-1][0])
         if isinstance(parameter, Pointer):
             return struct.pack("<Q", self._address(parameter.tensor, tensors))
         rows = [

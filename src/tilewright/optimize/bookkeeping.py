@@ -158,6 +158,11 @@ class Bookkeeping:
         pairs = [(entry, source) for entry in self.setup.entries for source in sources]
         return [finding for entry, source in pairs for finding in entry.findings(source, self.facts())]
 
+    def why_not(self, entry: Entry) -> str:
+        """Returns the reason why an entry has no site in the incumbent; "" if no reason is known."""
+        sources = [files.source for files in edited_files(self.incumbent.texts)]
+        return next(filter(None, (entry.why_not(source, self.facts()) for source in sources)), "")
+
     def commit_and_record(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt], seconds: float
     ) -> None:

@@ -76,20 +76,21 @@ def _with_moves(run: Bookkeeping, metrics: Metrics) -> Metrics:
     for iteration in run.iterations:
         ruled_out += iteration.ruled_out
     moves = [
-        Move(entry.about.id, outcome_of(entry.about, run.iterations, ruled_out, entry.about.id in waiting))
+        Move(about.id, outcome_of(about, run.iterations, ruled_out, about.id in waiting, run.why_not(entry)))
         for entry in run.setup.entries
-        if diagnosis.limit.resource in entry.about.eases
+        if diagnosis.limit.resource in (about := entry.about).eases
     ]
     return replace(metrics, diagnosis=replace(diagnosis, moves=tuple(moves)))
 
 
 def outcome_of(
-    about: EntryDescription, iterations: Sequence[Iteration], ruled_out: Sequence[str], waiting: bool
+    about: EntryDescription, iterations: Sequence[Iteration], ruled_out: Sequence[str], waiting: bool, why_not: str = ""
 ) -> str:
     """Returns what became of an entry in a run, with the reason.
 
     ruled_out: sites that left no variant to judge, as the iterations list them.
     waiting: whether the entry has a site that was not tried.
+    why_not: why the entry has no site in this kernel, if it knows the reason (`Entry.why_not`).
     """
     for iteration in reversed(iterations):
         if iteration.entry == about.id:
@@ -100,6 +101,8 @@ def outcome_of(
             return f"not possible: {text.removeprefix(f'{about.name}: ')}"
     if waiting:
         return "not tried: the run ended before"
+    if why_not:
+        return f"does not apply here: {why_not}"
     if about.risk == "lossy":
         return "not tried: it rounds differently, so it needs --allow-lossy"
     return f"does not apply here; it is for: {about.when}"

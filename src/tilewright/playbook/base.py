@@ -51,6 +51,15 @@ def unless_refused(function: Callable[P, Result], *args: P.args, **kwargs: P.kwa
         return None
 
 
+def refusal(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> str:
+    """Returns the message of the `NotApplicable` that ``function`` raises; "" if it raises none."""
+    try:
+        function(*args, **kwargs)
+    except NotApplicable as reason:
+        return str(reason)
+    return ""
+
+
 @dataclass(frozen=True)
 class Effect:
     """An expected speedup as a factor (1.05: 5 % less time), between ``low`` and ``high``.
@@ -268,6 +277,10 @@ class Entry(ABC):
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
         """Returns problems that the entry finds but cannot solve, one line each, for a person to look into."""
         return ()
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        """Returns the reason why the launched kernel has no site, in a few words; "" if no reason is known."""
+        return ""
 
     def applies(self, source: Source, site: Site) -> bool:
         """Returns whether the first value of a site can be applied."""

@@ -48,6 +48,10 @@ ALIVE_SECONDS = 30.0
 """A client that sends nothing for so long is gone. It sends a `Ping` every `client.PING_SECONDS`."""
 ORPHAN_SECONDS = 30.0
 """In an allocation, a process whose slurmstepd was killed ends after nobody was connected for so long."""
+PROGRESS_SECONDS = 0.05
+"""Progress is passed on so often at most."""
+MOST_PRINTED = 256 << 20
+"""What a command prints is kept for clients that come back. What is beyond so many characters is left out."""
 END_SECONDS = 5.0
 """A command that is told to end has so long to end its own child processes."""
 
@@ -84,6 +88,7 @@ class Agent:
         self._work: WorkFolder | None = None
         self._command: PrintingCommand | None = None
         self._brought = False
+        self._room = MOST_PRINTED
         self._ending = False  # what ends from now on ends with this process, which says nothing about it
         self._copies = Path(tempfile.mkdtemp(prefix="tilewright-"))
 
@@ -245,8 +250,13 @@ class Agent:
             self.file.add(KeptOutcome(client, key, known))
             return known
 
+        told = -PROGRESS_SECONDS
+
         def advanced(message: Advanced) -> None:
-            self._note(client, said.Progressed(request.number, encode(message)))
+            nonlocal told
+            if time.monotonic() - told >= PROGRESS_SECONDS:
+                told = time.monotonic()
+                self._note(client, said.Progressed(request.number, encode(message)))
 
         outcome = self._outcome(step, request.silence, advanced)
         answer = "" if outcome.answer is None else encode(outcome.answer)
@@ -300,9 +310,18 @@ class Agent:
         self._command = PrintingCommand(
             [sys.executable, *starting(attach.command)], work.tree / os.path.relpath(os.getcwd(), self.folder),
             {"COLUMNS": str(attach.columns)} | work.environment(),
-            lambda to, line: self._note("", said.TextPrinted(to, line)),
+            self._printed,
         )  # fmt: skip
         return self._command.wait()
+
+    def _printed(self, to: int, line: str) -> None:
+        if self._room <= 0:
+            return
+        self._room -= len(line)
+        self._note("", said.TextPrinted(to, line))
+        if self._room <= 0:
+            left_out = f"note: the command printed more than {MOST_PRINTED >> 20} MiB; the rest is left out\n"
+            self._note("", said.TextPrinted(2, left_out))
 
     # The end ----------------------------------------------------------------------------------------
 
@@ -321,7 +340,8 @@ class Agent:
             self._command.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._command.process.wait(END_SECONDS)
-        if self._work is not None and (self._brought or not self._work.is_of_use):
+        goes_on = self.run is not None and going(self.run).exists()  # in this job again, or in another
+        if self._work is not None and not goes_on and (self._brought or not self._work.is_of_use):
             self._work.remove()
         if self._session is not None:
             self._session.close(wait=False)

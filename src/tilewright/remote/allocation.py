@@ -18,7 +18,6 @@ from tilewright.remote.connection import CACHE, PYTHON, Connection, ConnectionLo
 from tilewright.remote.job_spec import JobSpec
 from tilewright.remote.messages import WorkOrder
 
-WAITING = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")
 REPLACED = {
     "NODE_FAIL": "its node failed",
     "PREEMPTED": "a job with a higher priority took its place",
@@ -36,6 +35,8 @@ STARTS = 3
 
 class Allocated(Remote):
     """One run in an allocation. ``spec``: what to ask for. Other arguments: as for `Remote`."""
+
+    begins_again = True
 
     def __init__(
         self, spec: JobSpec, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
@@ -140,7 +141,12 @@ class Allocated(Remote):
     def _check(self, found: dict[str, Any]) -> None:
         """Forgets an allocation that ended. Raises RefusedThere if it is not to be replaced."""
         state = str(found["state"])
-        if state in WAITING:
+        if state in ("RUNNING", "SUSPENDED"):
+            return
+        self._renewals = 0
+        if state in login.LIVE:
+            self.say(f"job {self.job} was put back into the queue ({found['reason']}); the run waits for it")
+            self.job = ""  # `login.allocate` finds it by its name
             return
         self._replaced += 1
         if state not in REPLACED or self._replaced > MOST_REPLACED:

@@ -31,6 +31,8 @@ MOST_RENEWALS = 3
 BUSY_WAITS = (0.5, 1.0, 2.0)
 """Seconds between tries while another client uses the run. One that was killed is noticed soon."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0  # seconds between tries to connect again
+MOST_RECEIVED = 100
+"""So many messages wait here for the command. More wait over there."""
 NEEDED_BYTES = 8 << 30
 """An environment with torch for CUDA takes about 7 GB."""
 
@@ -61,6 +63,8 @@ class Remote:
     """Further requirements for the environment over there."""
     ended_well = True
     """Whether `close` saw the resident process end."""
+    begins_again = False
+    """Whether a command begins again if its resident process died."""
 
     def __init__(
         self, host: str, bundle: files.Bundle, *, command: Sequence[str] = (), worker: Sequence[str] = (),
@@ -77,7 +81,7 @@ class Remote:
         """What worked while it was set up, as name and detail, in order."""
         self.stage = "connection"
         """What is being set up."""
-        self.received: Queue[Message | MachineError] = Queue()
+        self.received: Queue[Message | MachineError] = Queue(MOST_RECEIVED)
         self._name, self._have = secrets.token_hex(8), 0
         self._request: dict[str, Any] = {}
         """What `boot` needs to know about the run."""
@@ -181,6 +185,8 @@ class Remote:
             )
         if not isinstance(greeting, said.Attached):
             raise connection.failure(line or "")
+        if (why := greeting.place.mistake()) or not 0 <= greeting.seed < 1 << 31:
+            raise self.nonsense(ValueError(why or f"the seed {greeting.seed}"))
         if self.place is not None and not greeting.known:
             self._renew(greeting.place)
         self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
@@ -201,9 +207,10 @@ class Remote:
                 "for one model only, and run the same command again"
             )
         self._renewals += 1
-        if self.command or self._renewals > MOST_RENEWALS:
+        if self._renewals > MOST_RENEWALS or (self.command and not self.begins_again):
             raise RefusedThere(f"the run on {self.host} died; fix: run the same command again")
-        self.say(f"the resident process on {self.host} died and was replaced; the step that it ran is repeated")
+        ran = "the command goes on from what it has finished" if self.command else "the step that it ran is repeated"
+        self.say(f"the resident process on {self.host} died and was replaced; {ran}")
         with self._sending:
             self._have = 0
             self._unanswered[:0] = [each for each in self._needed if each not in self._unanswered]

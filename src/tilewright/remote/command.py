@@ -57,12 +57,18 @@ class _Following:
             if isinstance(message, MachineError):
                 raise message
             if isinstance(message, said.WorksIn):
+                if not all(each.startswith("/") and each.count("/") > 2 for each in (message.tree, message.home)):
+                    raise self.remote.nonsense(ValueError(f"it works in {message.tree[:80]!r}"))
+                self.packed.seek(0)  # a command that begins again leaves everything anew
+                self.packed.truncate()
                 self.names = results.FolderNames(message.tree, message.home, self.order)
             elif isinstance(message, said.TextPrinted):
                 self._print(message)
             elif isinstance(message, said.LeftPart):
                 self._keep(message)
             elif isinstance(message, said.CommandEnded):
+                if not -64 <= message.code < 256:  # a negative one is the number of the signal that ended it
+                    raise self.remote.nonsense(ValueError(f"the exit code {message.code}"))
                 return message.code
 
     def _keep(self, part: said.LeftPart) -> None:

@@ -38,8 +38,8 @@ STYLES = ("direct", "master", "probe")
 PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "python3.14")
 NO_PYTHON = 93
 """The exit code over there if no suitable Python is found."""
-MOST_UNREAD = 512 << 20
-"""The most bytes of one line. The longest lines have the inputs or the machine code of a step."""
+MOST_UNREAD = 64 << 20
+"""The most bytes of one line. The longest lines have the times of all candidates of a race."""
 CHECK_SECONDS, LOOK_SECONDS = 15.0, 0.5
 ANSWER_SECONDS = 150.0
 """The resident process may take `boot.START_SECONDS` to start."""

@@ -36,15 +36,14 @@ class KeptFile:
         if self.path is None or not self.path.is_file():
             return None
         lines = [_parsed(line) for line in self.path.read_text(errors="replace").splitlines() if line.strip()]
-        if not lines or lines[0].get("gpu") != _gpu(place):
+        if not lines or lines[0].get("gpu") != _gpu(place) or not isinstance(seed := lines[0].get("seed"), int):
             return None
         found = []
         for each in lines[1:]:
-            with suppress(ValueError, KeyError):
-                ended = decode(each["ended"])
-                assert isinstance(ended, StepEnded)
-                found.append(KeptOutcome(each["client"], each["key"], ended))
-        return int(lines[0]["seed"]), tuple(found)
+            with suppress(ValueError, KeyError, TypeError):
+                if isinstance(ended := decode(each["ended"]), StepEnded):
+                    found.append(KeptOutcome(str(each["client"]), str(each["key"]), ended))
+        return seed, tuple(found)
 
     def begin(self, place: OtherMachine, seed: int) -> None:
         if self.path is not None:
@@ -70,6 +69,6 @@ def _parsed(line: str) -> dict[str, Any]:
     """Returns what a line says; nothing for one that was cut off."""
     try:
         said = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

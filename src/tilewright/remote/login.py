@@ -14,6 +14,8 @@ nothing. The job needs no process on the login node, and ends with the run. Noth
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import re
 import select
@@ -34,6 +36,8 @@ from tilewright.remote import boot, queue
 
 AGENT, LOOK = "tilewright-agent", "tilewright-look"
 """The names of the two kinds of steps."""
+LIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")
+"""The states of a job that has not ended."""
 FIRST_POLL, LONGEST_POLL = 0.1, 10.0  # seconds
 LOCK_SECONDS = 10.0
 ENDING_SECONDS = 30.0
@@ -41,6 +45,8 @@ GONE_SECONDS = 5
 """The script ends so long after the run, also if SLURM does not notice that the step has ended."""
 AT_ONCE_SECONDS = 15.0
 """With ``immediate``, an allocation may wait so long."""
+LEAVING_SECONDS = 5.0
+"""The connection of a client that was killed ends within so long."""
 FEWEST_SECONDS, DEATHS = 10, 3
 """The script gives up after so many resident processes in a row that ended within so many seconds and served nobody."""
 NOT_SHARED, DIES = 91, 92
@@ -86,8 +92,12 @@ def allocate(
     with (folder / "lock").open("w") as lock, _cancelled_with_client() as waiting:
         if not _locked(lock):
             return {"error": "another command of yours waits for the allocation of this run; fix: wait until it has it"}
-        name = f"{asked['job_name']}-{run}"
-        job = _found(name)
+        name = name_of(asked, run)
+        jobs = _found(run)
+        for other in jobs.keys() - {name}:
+            if (why := _given_up(jobs[other], folder)) is not None:
+                return {"error": why}
+        job = jobs.get(name)
         if new := job is None:
             if (why := _talk(asked)) is not None:
                 return {"error": why}
@@ -104,6 +114,29 @@ def allocate(
         if "error" not in found:
             waiting.clear()
         return {**found, "new": new}
+
+
+def name_of(asked: Mapping[str, Any], run: str) -> str:
+    """Returns the name of a run's job. One that was asked for otherwise has another name, and is not used."""
+    kept = {name: value for name, value in asked.items() if name != "immediate"}
+    return f"{asked['job_name']}-{run}-{hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]}"
+
+
+def _given_up(job: QueuedJob, folder: Path) -> str | None:
+    """Ends an allocation of the run that was asked for otherwise. Returns why not if a client is connected to it."""
+    until = time.monotonic() + LEAVING_SECONDS
+    while _steps(job.number, LOOK):
+        if time.monotonic() > until:
+            return (
+                f"another command uses this run in job {job.number}, which another job_spec.json asked for; fix: wait "
+                "until that command ends, or end it"
+            )
+        time.sleep(0.2)
+    boot.say(note=f"job {job.number} of this run is ended: another job_spec.json asked for it")
+    (folder / f"going-{job.number}").unlink(missing_ok=True)
+    slurm(["scancel", job.number])
+    _ended(job.number, LIVE)
+    return None
 
 
 def _locked(lock: IO[str]) -> bool:
@@ -179,11 +212,18 @@ def socket_name(run: str, job: str) -> str:
 def state(where: Path, code: str, run: str, job: str) -> boot.Reply:
     """Returns the state of an allocation, and the last line that its script or its resident process printed."""
     log = boot.last_line(where / "runs" / run / f"log-{job}", ("srun: ", "slurmstepd: "))
-    until, found = time.monotonic() + ENDING_SECONDS, job_of(job)
-    while found.state == "COMPLETING" and time.monotonic() < until:  # SLURM does not say yet how it ended
+    return {**_ended(job).reply, "log": log}
+
+
+def _ended(job: str, before: Sequence[str] = ()) -> QueuedJob:
+    """Waits until SLURM says how a job ended that ends, or that it is in the queue again.
+
+    before: the states in which it may still be.
+    """
+    until = time.monotonic() + ENDING_SECONDS
+    while (found := job_of(job)).state in ("COMPLETING", "REQUEUED", *before) and time.monotonic() < until:
         time.sleep(0.2)
-        found = job_of(job)
-    return {**found.reply, "log": log}
+    return found
 
 
 def attach(where: Path, code: str, run: str, job: str, hello: str) -> boot.Reply | None:
@@ -198,11 +238,16 @@ def attach(where: Path, code: str, run: str, job: str, hello: str) -> boot.Reply
 
 def kill(where: Path, code: str, job: str) -> boot.Reply:
     """Ends the resident process of an allocation."""
-    steps = slurm(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i %j"]).stdout.split("\n")
-    for step in (line.split()[0] for line in steps if line.split()[1:] == [AGENT]):
+    for step in _steps(job, AGENT):
         slurm(["scancel", "--signal=KILL", step])
         slurm(["scancel", step])  # SLURM forgets it, also if nothing of it is left on the node
     return {"ok": True}
+
+
+def _steps(job: str, name: str) -> list[str]:
+    """Returns the steps of a job that have this name."""
+    found = slurm(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i %j"]).stdout.splitlines()
+    return [line.split()[0] for line in found if line.split()[1:] == [name]]
 
 
 def end(where: Path, code: str, job: str) -> boot.Reply:
@@ -231,14 +276,14 @@ def job_of(number: str) -> QueuedJob:
     return QueuedJob(number, *values)
 
 
-def _found(name: str) -> QueuedJob | None:
-    """Returns the job with this name that has not ended. Raises OSError if SLURM cannot say."""
-    states = "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED"
-    done = slurm(["squeue", "--me", "--noheader", f"--name={name}", states, "--format=%i %T"])
+def _found(run: str) -> dict[str, QueuedJob]:
+    """Returns the jobs of a run that have not ended, by their names. Raises OSError if SLURM cannot say."""
+    done = slurm(["squeue", "--me", "--noheader", f"--states={','.join(LIVE)}", "--format=%i %T %j"])
     if done.returncode:
         raise OSError(None, queue.refusal(done.stderr, {}, ()))
-    found = done.stdout.split()
-    return QueuedJob(found[0], found[1]) if found else None
+    found = (line.split(maxsplit=2) for line in done.stdout.splitlines())
+    named = re.compile(rf".*-{run}-[0-9a-f]{{8}}")
+    return {name: QueuedJob(number, state) for number, state, name in found if named.fullmatch(name.strip())}
 
 
 def _started(job: QueuedJob, asked: Mapping[str, Any]) -> boot.Reply:

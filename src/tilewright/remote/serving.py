@@ -12,6 +12,9 @@ from typing import IO
 from tilewright.worker.early import WORKER
 from tilewright.worker.session import Session
 
+MOST_AT_ONCE = 1 << 20
+"""A longer line of a command is passed on in parts."""
+
 
 def session_of(root: Path, where: str, texts: Mapping[str, str], scratch: Path, worker: Sequence[str]) -> Session:
     """Returns a session for the task ``where``, whose name and those of ``texts`` are relative to ``root``.
@@ -44,7 +47,7 @@ class PrintingCommand:
         )  # fmt: skip
 
         def read(to: int, stream: IO[str]) -> None:
-            for line in stream:
+            while line := stream.readline(MOST_AT_ONCE):
                 printed(to, line)
 
         streams = enumerate((self.process.stdout, self.process.stderr), 1)

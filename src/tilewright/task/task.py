@@ -313,6 +313,9 @@ class Task(Declaration):
         once, because a kernel that writes an input is incorrect anyway.
         """
         passed = Counter(map(_memory, flat_arguments(launch.args)))
+        own = [each.name for each in flat_arguments(launch.args) if isinstance(each, ArraySpec) and each.scratch]
+        if taken := [name for name in own if name in self.tensors or own.count(name) > 1]:
+            raise TaskError(f"launch of task '{self.name}': scratch needs a name of its own, not '{taken[0]}'")
         given = Counter(map(_memory, tensors.values()))  # in a run in place, two names share memory
         for name in self.outputs.keys() & tensors.keys():
             memory = _memory(tensors[name])

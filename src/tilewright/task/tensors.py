@@ -257,6 +257,7 @@ class ArraySpec:
     dtype: str
     strides_: tuple[int, ...] | None = None  # in elements; None is row-major
     address_offset: int = 0  # of the first element, modulo `ALIGNED_TO`
+    scratch: bool = False  # memory that only one launch uses, see `scratch`
 
     @property
     def ndim(self) -> int:
@@ -275,6 +276,19 @@ class ArraySpec:
     def as_compiled(self: Specification) -> Specification:
         """Returns the array as compilers see it: its address is reduced modulo `DIVISOR`."""
         return replace(self, address_offset=alignment_of(self.address_offset))
+
+
+def scratch(name: str, shape: Sequence[int], dtype: str) -> ArraySpec:
+    """Makes an argument of a launch that is no tensor of the task: memory for partial results and counters.
+
+    The kernel finds zeros in it at every launch, and nothing that it leaves there is kept. Setting the zeros counts as
+    a part of the launch.
+    """
+    if dtype not in ITEM_BYTES:
+        raise TaskError(f"scratch '{name}': unknown dtype '{dtype}'; known: {', '.join(ITEM_BYTES)}")
+    if not all(isinstance(extent, int) and extent > 0 for extent in shape):
+        raise TaskError(f"scratch '{name}': the shape {tuple(shape)} does not consist of positive integers")
+    return ArraySpec(name, tuple(shape), dtype, scratch=True)
 
 
 @dataclass

@@ -54,6 +54,8 @@ class InterpreterEngine:
             if name not in options.alias:
                 written = held_before(self.task, name) is not None
                 addresses[name] = memory.allocate(name, image.array, within=image.raw, written=written).address
+        scratch = {each.name: launching.zeros_of(each) for each in launching.scratch_of(runnable.arguments)}
+        addresses |= {name: memory.allocate(name, zeros).address for name, zeros in scratch.items()}
         arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
         undefined: dict[Location, None] = {}
         exchanges: list[Exchanges] = []
@@ -62,6 +64,8 @@ class InterpreterEngine:
             for number in range(options.launches):
                 if number:
                     memory.next_launch()
+                    for zeros in scratch.values():
+                        zeros[...] = 0
                     exchanges += [memory.exchanges] if memory.exchanges else []
                     memory.exchanges = memory.exchanges and Exchanges()
                 seed = options.seed + number

@@ -62,9 +62,10 @@ class Configured:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The address of the tensor with this name."""
+    """The address of the tensor with this name, or of ``zeros`` bytes of zeros that each launch gets for itself."""
 
     tensor: str
+    zeros: int = 0
 
 
 @dataclass(frozen=True)
@@ -358,6 +359,9 @@ class ComputeTrusted(Step[TrustedWritten]):
 
 # On the pipe --------------------------------------------------------------------------------------
 
+MOST_LINE = 512 << 20
+"""The longest lines have the machine code of all candidates of a step."""
+
 
 def encode(message: Message) -> str:
     """Writes a message as one line of JSON."""
@@ -366,11 +370,14 @@ def encode(message: Message) -> str:
 
 def decode(line: str) -> Message:
     """Reads a line that `encode` wrote. Raises ValueError for any other line."""
-    said = json.loads(line)
-    kind = _KINDS.get(str(said.pop("message", ""))) if isinstance(said, dict) else None
-    if kind is None:
-        raise ValueError(f"not a message: {line[:80].strip()}")
-    return from_json(kind, said, defaults=True)
+    try:
+        said = json.loads(line)
+        kind = _KINDS.get(str(said.pop("message", ""))) if isinstance(said, dict) else None
+        if kind is None:
+            raise ValueError(f"not a message: {line[:80].strip()}")
+        return from_json(kind, said, defaults=True)
+    except RecursionError:
+        raise ValueError(f"not a message, but nested too deep: {line[:80].strip()}") from None
 
 
 def send(pipe: IO[str], message: Message) -> None:
@@ -378,12 +385,15 @@ def send(pipe: IO[str], message: Message) -> None:
     pipe.flush()
 
 
-def receive(pipe: IO[str]) -> Message | None:
+def receive(pipe: IO[str], most: int = MOST_LINE) -> Message | None:
     """Returns the next message. Returns None if the other side closed the pipe, even in the middle of a message.
 
-    Raises ValueError for a line that is not a message.
+    most: the most characters of a line.
+    Raises ValueError for a line that is longer, or not a message.
     """
-    line = pipe.readline()
+    line = pipe.readline(most)
+    if len(line) == most and not line.endswith("\n"):
+        raise ValueError(f"a line of more than {most >> 20} MiB")
     return decode(line) if line.endswith("\n") else None
 
 

@@ -174,7 +174,7 @@ def _compare_sizes(parameters: Sequence[Parameter], built: Built) -> None:
 def _address(argument: Argument) -> Pointer | Table | None:
     """Returns the parameter for an array or a list of arrays; None for a number."""
     if isinstance(argument, ArraySpec):
-        return Pointer(argument.name)
+        return Pointer(argument.name, argument.nbytes if argument.scratch else 0)
     if not isinstance(argument, ListArgument):
         return None
     rows = ((Pointer(value.name) if isinstance(value, ArraySpec) else value for value in row) for row in argument.rows)

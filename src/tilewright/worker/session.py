@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, Queue
+from queue import Empty, Full, Queue
 from typing import Any, TypeVar
 
 from tilewright.errors import MachineError, NoGpu, TaskError
@@ -21,6 +21,9 @@ START_SECONDS = 120.0  # loading a task that imports torch takes 5 s on an idle 
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
 STEP_SECONDS = 3600.0  # the longest that a step may take, also if it makes progress
 EXIT_SECONDS = 10.0  # from a process's last message to its end; meanwhile the GPU's memory is freed
+MOST_ANSWER = 64 << 20  # characters; the longest answers have the times of all candidates of a race
+MOST_UNREAD = 10_000  # messages that nobody has asked for; then the process waits
+MOST_STDERR = 1 << 16  # characters of one line that are kept
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Session")
 
@@ -60,7 +63,7 @@ class Session:
     def start(self, process: subprocess.Popen[str] | None = None) -> None:
         """Starts the process and returns at once. The process loads its modules while the parent compiles."""
         self._process = process or spawned(self._words, self.device)
-        self._messages, self._ready, self._stderr = Queue(), False, []
+        self._messages, self._ready, self._stderr = Queue(MOST_UNREAD), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
         self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
         self._errors.start()
@@ -119,9 +122,10 @@ class Session:
             return self._lost(self._last_words(), at)
         if not isinstance(message, said.Broken):
             return self._lost(f"the worker process said {message}", at)
+        status: Status = "FAILED" if message.status == "PASSED" else message.status
         if message.dead:
-            return self._lost(message.reason, at, message.status)
-        return Outcome(message.status, reason=message.reason, at=at)
+            return self._lost(message.reason, at, status)
+        return Outcome(status, reason=message.reason, at=at)
 
     def close(self, wait: bool = True) -> None:
         if self._process is not None:
@@ -196,16 +200,26 @@ class Session:
         assert process.stdout is not None
         with process.stdout:
             try:
-                while (message := receive(process.stdout)) is not None:
-                    messages.put(message)
-                messages.put(None)
+                while (message := receive(process.stdout, MOST_ANSWER)) is not None:
+                    _put(messages, message, process)
+                _put(messages, None, process)
             except ValueError as error:
-                messages.put(Garbled(str(error)))
+                _put(messages, Garbled(str(error)), process)
 
     @staticmethod
     def _keep_stderr(process: subprocess.Popen[str], lines: list[str]) -> None:
         assert process.stderr is not None
         with process.stderr:
-            for line in process.stderr:
+            while line := process.stderr.readline(MOST_STDERR):
                 lines.append(line)
                 del lines[:-50]
+
+
+def _put(messages: Queue[Message | None], message: Message | None, process: subprocess.Popen[str]) -> None:
+    """Waits while there is no room, unless the process has ended and nobody takes anything any more."""
+    while True:
+        try:
+            return messages.put(message, timeout=1.0)
+        except Full:
+            if process.poll() is not None:
+                return

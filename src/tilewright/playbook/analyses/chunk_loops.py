@@ -1,6 +1,6 @@
 """Finds the loops in which a block reads a row in chunks, and writes one iteration of such a loop as plain statements.
 
-Known forms, with ``count = ct.cdiv(length, tile)`` or ``(length + tile - 1) // tile``:
+Known forms, with ``count = ct.cdiv(length, tile)``, ``(length + tile - 1) // tile`` or ``ct.num_tiles(x, axis, …)``:
 
     for n in range(count)               n is the number of a chunk
     for start in range(0, length, tile)     start is the first column of a chunk
@@ -20,10 +20,10 @@ from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Expression, Source, dotted, number
+from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
 from tilewright.task.task import Launch
 
-_LEAVING = (cst.Break, cst.Continue, cst.Return)
+LEAVING = (cst.Break, cst.Continue, cst.Return)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def chunked(source: Source, kernel: str, least: int = 1) -> Chunked:
     (length, tile, _), loops = max(found.items(), key=lambda each: len(each[1]), default=(("", "", 0), []))
     if len(loops) < least:
         raise NotApplicable(f"{kernel} has no {least} loops over the chunks of a row")
-    if leaving := next((each for loop in loops for kind in _LEAVING for each in source.every(kind, loop)), None):
+    if leaving := next((each for loop in loops for kind in LEAVING for each in source.every(kind, loop)), None):
         raise NotApplicable(f"{source.name}:{source.place(leaving)[0]}: the loop over chunks may end early")
     if any(dotted(loop.target) in names_assigned(loop.body) for loop in loops):
         raise NotApplicable(f"{kernel} changes the number of a chunk")
@@ -76,8 +76,15 @@ def _row_of(source: Source, loop: cst.For) -> tuple[str, str] | None:
 
 
 def _divided(source: Source, count: Expression) -> tuple[str, str] | None:
-    """Returns length and tile of ``ct.cdiv(length, tile)`` and ``(length + tile - 1) // tile``."""
+    """Returns length and tile of ``ct.cdiv(length, tile)``, ``(length + tile - 1) // tile`` and ``ct.num_tiles(…)``."""
     match count:
+        case cst.Call() if tile_call(source, count) == "num_tiles":
+            array, axis = argument(count, "array", 0), number(argument(count, "axis", 1))
+            sizes = elements(argument(count, "shape", 2)) or []
+            if not isinstance(array, cst.Name) or not isinstance(axis, int) or not -1 < axis < len(sizes):
+                return None
+            size = sizes[axis]
+            return (f"{array.value}.shape[{axis}]", size.value) if isinstance(size, cst.Name) else None
         case cst.Call() if tile_call(source, count) == "cdiv" and len(count.args) == 2:
             length, tile = (arg.value for arg in count.args)
             return (source.code(length), tile.value) if isinstance(tile, cst.Name) else None

@@ -230,7 +230,11 @@ class HostLaunch:
                 return repr(after.shipped[name])
             if owner == "hardware":
                 return self._hardware(name)
-        match node:  # ``num_ctas`` is often unset: (config.num_ctas or 1)
+        match node:
+            case cst.Call(func=cst.Attribute(attr=cst.Name("scratch")), args=[_, shape, dtype]):
+                kind, device = after.source.code(dtype.value).strip("\"'"), self._torch_device() or "None"
+                return f"torch.zeros({self.translated(after, shape.value)}, dtype=torch.{kind}, device={device})"
+            # ``num_ctas`` is often unset: (config.num_ctas or 1)
             case cst.BooleanOperation(left=cst.Attribute(value=cst.Name("config"), attr=cst.Name(name)), right=right):
                 if isinstance(node.operator, cst.Or) and number(right) is not None:
                     return repr(after.shipped[name] or number(right))
@@ -281,11 +285,14 @@ class HostLaunch:
     def _hardware(self, name: str) -> str:
         if name != "sms":
             raise NotApplicable(f"{self._where}: the program has no text for hardware.{name}")
+        return f"torch.cuda.get_device_properties({self._torch_device()}).multi_processor_count"
+
+    def _torch_device(self) -> str:
+        """Returns the device of the tensors, as the program's text for torch."""
         if self.source.origin("torch").rstrip(".") != "torch" or not self._binds("torch"):
-            raise NotApplicable(f"{self.source.name} does not import torch, which knows the number of SMs")
+            raise NotApplicable(f"{self.source.name} does not import torch, which knows the device and its memory")
         array = next((name for name in self.tensors if any(dotted(node) == name for node in self.before.args)), None)
-        device = f"{self._tensor(array)}.device" if array is not None else ""
-        return f"torch.cuda.get_device_properties({device}).multi_processor_count"
+        return f"{self._tensor(array)}.device" if array is not None else ""
 
     def _binds(self, name: str) -> bool:
         aliases = (alias for alias in self.source.every(cst.ImportAlias))

@@ -21,6 +21,7 @@ from tilewright.playbook.base import (
     KernelFacts,
     NotApplicable,
     Site,
+    refusal,
     unless_refused,
 )
 from tilewright.records import Value
@@ -54,6 +55,15 @@ class OnePass(Entry):
         what = f"{len(found.loops)} loops over {found.length} in chunks of {found.tile}"
         site = Site.at(source, at, what, (WHOLE_ROW,), why=f"rows of up to {longest:,} elements")
         return [site] if 0 < longest <= FIT_IN_REGISTERS and self.applies(source, site) else []
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        if (kernel := facts.kernel) not in source.kernels:
+            return ""
+        found = unless_refused(chunked, source, kernel, 2)
+        longest = 0 if found is None else max(row_length(found, source, kernel, launch) for launch in facts.launches)
+        if longest > FIT_IN_REGISTERS:
+            return f"rows of {longest:,} elements do not fit into registers"
+        return refusal(_with_whole_row, source, kernel)
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value

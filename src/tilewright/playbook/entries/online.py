@@ -9,7 +9,6 @@ The row is read once less. A chunk is needed only once, so a row may have any le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,6 +17,7 @@ import libcst as cst
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, plain_target, row_length, with_own_names
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.analyses.loop_sums import Statements, needed, sums_of
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, tile_call
@@ -29,15 +29,15 @@ from tilewright.playbook.base import (
     KernelFacts,
     NotApplicable,
     Site,
+    refusal,
     unless_refused,
 )
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Expression, Source, dotted
+from tilewright.source.syntax import Changes, Source, dotted
 
 ONLINE = "online"
 SHORT = 0.5
 """The promise for rows that fit into registers: `one_pass` reads them once, this change twice."""
-Statements = Sequence[cst.BaseStatement]
 
 
 class Online(Entry):
@@ -64,6 +64,9 @@ class Online(Entry):
         what, why = f"passes for {pair.most} and {pair.total}", f"rows of up to {longest:,} elements"
         site = Site.at(source, source.kernels[kernel], what, (ONLINE,), promise, why)
         return [site] if self.applies(source, site) else []
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        return refusal(_pair, source, facts.kernel) if facts.kernel in source.kernels else ""
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
@@ -138,29 +141,10 @@ def _maximum(source: Source, loop: cst.For) -> tuple[str, cst.BaseStatement]:
 
 def _sum(source: Source, loop: cst.For) -> tuple[str, cst.BaseStatement, str]:
     """Returns s, the statement ``s = s + term`` of a loop, and the text of the term."""
-    carried = set(names_assigned(loop.body))
-    for statement in loop.body.body:
-        match statement:
-            case cst.SimpleStatementLine(
-                body=[cst.AugAssign(target=cst.Name(name), operator=cst.AddAssign(), value=value)]
-            ):
-                return name, statement, source.code(value)
-            case cst.SimpleStatementLine(body=[cst.Assign(value=value)]) if name := plain_target(statement):
-                sides = _added(source, value)
-                others = [side for side in sides if dotted(side) != name]
-                if len(sides) == 2 and len(others) == 1 and name in carried:
-                    return name, statement, source.code(others[0])
+    for each in sums_of(source, loop.body):
+        if each.statement in loop.body.body:
+            return each.name, each.statement, source.code(each.term)
     raise NotApplicable("the second loop computes no sum over a row")
-
-
-def _added(source: Source, node: Expression) -> list[Expression]:
-    """Returns the operands of ``a + b`` and ``ct.add(a, b)``; none for any other expression."""
-    match node:
-        case cst.BinaryOperation(operator=cst.Add()):
-            return [node.left, node.right]
-        case cst.Call() if tile_call(source, node) == "add":
-            return [arg.value for arg in node.args if arg.keyword is None]
-    return []
 
 
 def _factor(source: Source, loop: cst.For, most: str, before: str) -> str:
@@ -213,12 +197,8 @@ def _between(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, 
     """
     body = list(found.block.body)
     between = body[body.index(loops[0]) + 1 : body.index(loops[1])]
-    needed, moved = names_read(loops[1]), list[cst.BaseStatement]()
     effects, computed = Effects(source, source.kernels[kernel]), set(names_assigned(loops[0]))
-    for statement in reversed(between):
-        if set(names_assigned(statement)) & needed:
-            moved.insert(0, statement)
-            needed |= names_read(statement)
+    moved = needed(between, names_read(loops[1]))
     for statement in moved:
         late = names_read(statement) & computed or set(names_assigned(statement)) & names_read(loops[0])
         if late or not effects.is_pure(statement) or not plain_target(statement):

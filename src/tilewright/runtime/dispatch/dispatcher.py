@@ -32,7 +32,7 @@ from tilewright.runtime.store.warn_once import TuningWarning, warn_once
 from tilewright.space.space import Space
 from tilewright.task.loading import task_of
 from tilewright.task.task import Launch, Task
-from tilewright.worker.messages import Program, Table
+from tilewright.worker.messages import Pointer, Program, Table
 from tilewright.worker.programs import built_here
 
 LAUNCHES, PROGRAMS = 1024, 256
@@ -188,7 +188,8 @@ def _refused(program: Program, launch: Launch, call: TaskCall) -> str | None:
     """Returns the reason why a program cannot be launched by addresses alone; None if it can."""
     if any(isinstance(parameter, Table) for parameter in program.parameters):
         return "it takes a list of arrays, whose table in memory each launch would have to copy"
-    if any(size for size, _ in program.facts.scratch):
+    zeros = [each for each in program.parameters if isinstance(each, Pointer) and each.zeros]
+    if zeros or any(size for size, _ in program.facts.scratch):
         return "it needs scratch memory of its own for each launch"
     language = language_of(launch.kernel)
     if call.in_place and not language.launched_by_driver:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
+import numpy as np
+
 from tilewright.compile.compile import hints_of
 from tilewright.errors import TaskError, ToolFailed, in_task
 from tilewright.hardware.architectures import Board
@@ -65,6 +67,7 @@ class Runnable:
         memory = Memory(watch=False)
         spans = {name: span(each.shape, each.strides) * ITEM_BYTES[each.dtype] for name, each in arrays.items()}
         placed = {name: memory.reserve(name, size, partial(data, name)) for name, size in spans.items()}
+        placed |= {each.name: memory.reserve(each.name, each.nbytes) for each in scratch_of(self.arguments)}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
             self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
@@ -74,8 +77,21 @@ class Runnable:
         return executed, (*placed.values(), *memory.lists)
 
 
+def scratch_of(arguments: Sequence[Argument]) -> list[ArraySpec]:
+    """Returns the arguments that are memory for one launch only (`task.tensors.scratch`)."""
+    return [each for each in arguments if isinstance(each, ArraySpec) and each.scratch]
+
+
+def zeros_of(array: ArraySpec) -> Array:
+    """Returns zeros of the size of an array, as unsigned integers."""
+    return np.zeros(array.shape, f"u{ITEM_BYTES[array.dtype]}")
+
+
 def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
-    """Returns ``arguments`` with an address in place of each array. Puts the rows of list arguments into ``memory``."""
+    """Returns ``arguments`` with an address in place of each array. Puts the rows of list arguments into ``memory``,
+    and the scratch arrays without an address."""
+    fresh = [each for each in scratch_of(arguments) if each.name not in addresses]
+    addresses = {**addresses, **{each.name: memory.allocate(each.name, zeros_of(each)).address for each in fresh}}
 
     def value(argument: int | ArraySpec) -> int:
         return addresses[argument.name] if isinstance(argument, ArraySpec) else argument

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.launching.driver import ProgramLaunch
 from tilewright.records import Configuration, Failed, Workload
-from tilewright.task.task import Task
+from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.worker.process.backends import Runner
 
@@ -36,8 +36,42 @@ def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: 
     language, hints = language_of(launch.kernel), hints_of(task, config)
     if language.launched_by_driver:
         return _bound_by_driver(task, config, dims, board, tensors)
+    launch, zeroed = _with_scratch(launch, tensors)
     name = language.entry_name(launch, hints, config, board.arch)
-    return BoundLaunch(language.runner(launch, hints), name, sum(isinstance(arg, list) for arg in launch.args))
+    runner = _zeroing(language.runner(launch, hints), zeroed)
+    return BoundLaunch(runner, name, sum(isinstance(arg, list) for arg in launch.args))
+
+
+def _with_scratch(launch: Launch, tensors: Tensors) -> tuple[Launch, list[Any]]:
+    """Returns the launch with tensors in place of its scratch (`task.tensors.scratch`), and these tensors."""
+    made: list[Any] = []
+
+    def given(arg: Any) -> Any:
+        if not isinstance(arg, ArraySpec) or not arg.scratch:
+            return arg
+        import torch
+
+        device = next(iter(tensors.values())).device
+        made.append(torch.zeros(arg.shape, dtype=getattr(torch, arg.dtype), device=device))
+        return made[-1]
+
+    return replace(launch, args=tuple(map(given, launch.args))), made
+
+
+def _zeroing(runner: Runner, zeroed: Sequence[Any]) -> Runner:
+    """Returns a launch that sets the tensors ``zeroed`` to zero before, on the same stream."""
+    if not zeroed:
+        return runner
+
+    def run(stream: int | None) -> None:
+        import torch
+
+        with torch.cuda.stream(None if stream is None else torch.cuda.ExternalStream(stream)):
+            for tensor in zeroed:
+                tensor.zero_()
+        runner(stream)
+
+    return run
 
 
 def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
