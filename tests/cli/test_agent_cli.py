@@ -115,6 +115,9 @@ def test_a_program_that_does_not_end_is_one_line_with_the_option(
         (["speed up train.py", "--seconds", "nan"], 2, "--seconds': nan is not a number"),
         (["--undo", "never"], 2, "has no run of the agent; start this in the folder of the run never"),
         ([], 2, "no question"),
+        ([""], 2, 'no question; ask one, for example "speed up train.py"'),
+        (["", "--command", "python train.py"], 2, "no question"),
+        (["speed up missing.py", "--on", "ssh:nowhere.invalid"], 2, "no file missing.py"),
     ],
 )
 def test_a_wrong_request_is_one_line(
@@ -122,6 +125,13 @@ def test_a_wrong_request_is_one_line(
 ) -> None:
     found = printed(capsys, "agent", *arguments, code=code)
     assert message in found["error"]["message"] and "\n" not in found["error"]["message"]
+
+
+@pytest.mark.parametrize("named", ["my train.py", '"my train.py"', "`./my train.py`", "my train.py or so", "the {}"])
+def test_the_name_of_a_file_may_have_spaces(script: Path, capsys: pytest.CaptureFixture[str], named: str) -> None:
+    spaced = script.rename(script.with_name("my train.py"))
+    plan = printed(capsys, "agent", f"speed up {named.format(spaced)}")["plan"]
+    assert Path(plan["program"][1]).name == "my train.py"
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

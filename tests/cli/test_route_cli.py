@@ -51,6 +51,7 @@ def test_file_and_capability_are_facts(capsys: pytest.CaptureFixture[str]) -> No
 def test_bad_requests_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
         (("speed up", "no_such_file.py"), "cannot read no_such_file.py: No such file or directory"),
+        (("",), 'no question; ask one, for example "speed up train.py"'),
         (("speed up", "--arch", "sm_1"), "unknown architecture 'sm_1'"),
         (("speed up", "--capability", "nine"), "'nine' is no compute capability; write it as 9.0"),
         (("speed up", "--arch", "sm_90", "--capability", "9.0"), "give one of them"),

@@ -12,13 +12,13 @@ import pytest
 from tests.made_runs import tune_run, tuned, tuned_workload
 
 from tilewright.cli import main as cli
-from tilewright.cli.config_files import path_of
 from tilewright.cli.interruption import Interrupted
 from tilewright.cli.main import main
 from tilewright.cli.shared import resumable
 from tilewright.cli.tune_output import print_tables
 from tilewright.errors import RequestError
 from tilewright.ledger.tunings import TuneLedger
+from tilewright.runtime.store.config_folder import path_of
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ def test_every_command_with_a_job_is_reached_with_its_defaults(tmp_path: Path) -
     """A small kernel is inspected, checked, tuned, and optimized without a change."""
     task = str(repository(tmp_path / "user"))
     asked: dict[str, dict[str, Any]] = {
-        "inspect": {}, "check": {"quick": True}, "tune": {"top": 1, "candidates": 2}, "optimize": {"iterations": 0}
+        "inspect": {}, "check": {"quick": True}, "optimize": {"iterations": 0},
+        "tune": {"top": 1, "candidates": 2, "into": str(tmp_path / "tables")},
     }  # fmt: skip
 
     async def through(client: Client) -> dict[str, Any]:
@@ -131,6 +132,8 @@ def test_every_command_with_a_job_is_reached_with_its_defaults(tmp_path: Path) -
     assert ended["check"]["result"]["verdict"].startswith("correct")
     assert ended["tune"]["result"]["note"] == ended["optimize"]["result"]["note"] == "predicted, not measured"
     assert ended["tune"]["result"]["workloads"][0]["best"]["predicted_us"] > 0
+    (table,) = json.loads(Path(ended["tune"]["result"]["config_file"]).read_text())["rows"]
+    assert table["config"] == ended["tune"]["result"]["workloads"][0]["best"]["config"]
     assert [each["optimization"] for each in ended["optimize"]["result"]["iterations"]] == ["baseline"]
 
 

@@ -144,3 +144,18 @@ def nested():  # type: ignore[no-untyped-def]
         ct.store(x, (ct.bid(0),), operation(ct.full((TILE,), 1.0, ct.float32)))
 
     return inside
+
+
+@ct.kernel
+def group_centred(  # type: ignore[no-untyped-def]
+    x, y, means, CHANNELS: ct.Constant[int], GROUPS: ct.Constant[int], EACH: ct.Constant[int], TILE: ct.Constant[int]
+):
+    """Rows without the mean of their group. A block has one group of one image, so no extent is in the grid."""
+    first, columns = ct.bid(0) * CHANNELS + ct.bid(1) * EACH, ct.arange(TILE, dtype=ct.int32)
+    total = ct.full((TILE,), 0.0, ct.float32)
+    for n in range(EACH):
+        total = total + ct.gather(x, (first + n, columns))
+    mean = ct.sum(total, 0) / (EACH * TILE)
+    ct.scatter(means, ct.bid(0) * GROUPS + ct.bid(1), mean)
+    for n in range(EACH):
+        ct.scatter(y, (first + n, columns), ct.gather(x, (first + n, columns)) - mean)

@@ -62,6 +62,7 @@ class World:
 
     def search(self, trials: Sequence[Trial | Failed], *, stream: Any, shipped: int, launch_mode: str) -> SearchResult:
         assert shipped == 0
+        trials = [one.placed() if isinstance(one, Trial) else one for one in trials]  # as a search does
         self.searches.append(trials)
         self.streams.append(stream)
         self.arguments.append(next(one.arguments() for one in trials if isinstance(one, Trial)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
-from tilewright.errors import RequestError
 from tilewright.runtime.modes import CONTAINER, NAMES, SWITCHES, VARIABLE, Mode, fastest_view, from_values, mode
+from tilewright.runtime.store import warn_once
 
 
 @pytest.fixture(autouse=True)
@@ -60,12 +61,15 @@ def test_a_switch_that_is_off_says_nothing(value: str, monkeypatch: pytest.Monke
 
 
 def test_mistakes_name_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warn_once, "_warned", set())
     monkeypatch.setenv(VARIABLE, "sometimes")
-    with pytest.raises(RequestError, match=r"TILEWRIGHT_TUNING=sometimes .* now \| background \| stored \| off"):
-        mode()
+    known = r"TILEWRIGHT_TUNING=sometimes .* now \| background \| stored \| off; until that is corrected nothing"
+    with pytest.warns(warn_once.TuningWarning, match=known) as warned:
+        assert mode() is mode() is Mode.STORED
+    assert [(each.filename, each.lineno) for each in warned] == [(__file__, sys._getframe().f_lineno - 1)]
     monkeypatch.setenv(SWITCHES[1], "perhaps")
-    with pytest.raises(RequestError, match="TILEGYM_DISABLE_AUTOTUNE=perhaps is neither on nor off"):
-        mode()
+    with pytest.warns(warn_once.TuningWarning, match="TILEGYM_DISABLE_AUTOTUNE=perhaps is neither on nor off"):
+        assert mode() is Mode.STORED
 
 
 def test_where_the_bytes_are_not_to_be_had_the_public_way_is_taken() -> None:

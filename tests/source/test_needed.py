@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import RequestError
-from tilewright.source.needed import is_quiet, needed, source_of_needed
+from tilewright.source.needed import is_quiet, loaded_part, needed, source_of_needed
 from tilewright.source.source_file import SourceFile
 
 PROGRAM = '''"""A program."""
@@ -83,3 +83,20 @@ def test_whether_loading_only_defines(file: Path) -> None:
 def test_a_name_that_is_not_there(file: Path) -> None:
     with pytest.raises(RequestError, match="does not define 'other'"):
         needed(SourceFile.requested(file), "other")
+
+
+@pytest.mark.parametrize("initialised", [True, False], ids=["package", "folder"])
+def test_relative_imports_of_a_program_that_is_in_a_package(tmp_path: Path, initialised: bool) -> None:
+    """As of ``python -m package_of_needed_1.inner.train``: loading a part of it does not run it as ``__main__``."""
+    top = f"package_of_needed_{initialised:d}"
+    folder = tmp_path / top / "inner"
+    folder.mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py") if initialised else ():
+        (tmp_path / top / name).touch()
+    (folder.parent / "sizes.py").write_text("SIZE = 3\n")
+    (folder / "train.py").write_text(
+        "from ..sizes import SIZE as size\nfrom .. import sizes\ndef kernel(): return size + sizes.SIZE\n1 / 0\n"
+    )
+    assert loaded_part(folder / "train.py", "kernel", "__main__").kernel() == 6
+    text = source_of_needed(folder / "train.py", "kernel")
+    assert text.startswith(f"from {top}.sizes import SIZE as size\nfrom {top} import sizes\n")

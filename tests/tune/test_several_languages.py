@@ -14,6 +14,7 @@ from tilewright.compile.identity import code_of
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Lowered
+from tilewright.optimize.broken_code import refuse_broken_code
 from tilewright.records import Failed
 from tilewright.space.space import Space
 from tilewright.space.union import implementation_of
@@ -100,6 +101,8 @@ def test_strategies_search_all_implementations(task: Task, name: str) -> None:
 def test_a_program_that_changes_one_kernel_refuses_several(task: Task) -> None:
     with pytest.raises(TaskError, match="has 3 implementations.*fix: write a task with one of them"):
         one_language(task, task.selected("odd"), BOARD)
+    with pytest.raises(TaskError, match="has 3 implementations.*fix: write a task with one of them"):
+        refuse_broken_code(task, BOARD, None, Path.cwd())
 
 
 def test_one_implementation_has_one_language(task: Task) -> None:

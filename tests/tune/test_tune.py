@@ -399,6 +399,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     before = len(started)
     whole = tune(task, arch="sm_90", store=False)
     in_full = len(started) - before
+    assert store.compiled() == in_full, "of the interrupted workload, too"
     seen: list[int | None] = []
 
     def see(stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -409,7 +410,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     found = tune(task, arch="sm_90", store=store, progress=see)
     assert capsys.readouterr().err == f"note: resuming run {summary.run}: 1 of 2 workloads are done\n"
     assert set(seen) == {4}, "the first workload is not compiled again"
-    assert 0 < len(started) - before - in_full < in_full
+    assert len(started) - before == in_full, "nothing is compiled again"
+    assert store.compiled() == 0 and not list(store.path.parent.glob("*.compiled"))
     assert found.run == summary.run
     assert [one.workload.name for one in found.workloads] == ["even", "odd"]
     assert [one.best.configuration for one in found.workloads if one.best] == [

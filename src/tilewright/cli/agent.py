@@ -55,9 +55,9 @@ def agent(
 
     Example: `tilewright agent "Write a TileIR kernel for fused SiLU-mul" --yes`
     """
-    undone = "--undo restores files of this machine; fix: leave --on out"
-    shared.run_elsewhere(context, on, None, [report], refused=undone if undo is not None else "")
     if undo is not None:
+        undone = "--undo restores files of this machine; fix: leave --on out"
+        shared.run_elsewhere(context, on, refused=undone)
         _undo(undo)
         return
     if command == "":
@@ -65,10 +65,14 @@ def agent(
     from tilewright.coordinate import agent_plan
     from tilewright.coordinate.kernel_questions import kernel_question
 
-    if not command and report is None and (asked := kernel_question(question or "")) is not None:
+    asked = kernel_question(question or "") if not command and report is None else None
+    request = agent_plan.AgentRequest(question or "", command or "", report, allow_lossy)
+    if on != shared.HERE and asked is None:
+        agent_plan.program_of(request)  # a mistake in the request is found before a connection is made
+    shared.run_elsewhere(context, on, None, [report])
+    if asked is not None:
         _kernel(asked, yes, as_json)
         return
-    request = agent_plan.AgentRequest(question or "", command or "", report, allow_lossy)
     plan = agent_plan.planned(request)
     if not as_json:
         for line in agent_plan.lines_of(plan):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tilewright.cli import shared, terminal
-from tilewright.errors import RequestError
-
-if TYPE_CHECKING:
-    from tilewright.task.task import Task
-    from tilewright.verify.cases import Case
 
 DEFAULT_SECONDS = 120.0
 """The default of `verify.planning`, repeated here so that `--help` does not import that module."""
@@ -46,6 +41,7 @@ def check(
 
     from tilewright.cli import check_table
     from tilewright.compile.compile import refuse_broken_task
+    from tilewright.verify.cases import requested
     from tilewright.verify.check import check as checked
     from tilewright.verify.schedule import board_here, engine_name
     from tilewright.verify.verdict import all_to_json, beside, worst
@@ -53,7 +49,7 @@ def check(
     with shared.progress(as_json) as progress:
         name = engine_name(engine)
         task = shared.loaded(where)
-        only, seed = _case(task, workload, case, seed, quick)
+        only, seed = requested(task, workload, case, seed, quick)
         configurations, architecture = task.space.chosen(config), shared.one_architecture(arch, "check")
         refuse_broken_task(
             task, board_here(name, architecture), task.selected(workload), configurations or task.space.every_shipped
@@ -77,20 +73,3 @@ def check(
         terminal.note(f"not checked at the workloads' full size: {why}")
     if code := codes[worst(verdicts)]:
         raise typer.Exit(code)
-
-
-def _case(
-    task: Task, workload: list[str] | None, case: str | None, seed: int | None, quick: bool
-) -> tuple[Case | None, int]:  # fmt: skip
-    """Returns the case to check (None for all), and the seed: given, or else the case's, or else random."""
-    import secrets
-
-    from tilewright.verify.cases import parse
-
-    if case is not None and (quick or workload or seed is not None):
-        raise RequestError("--case names shape, data and seed itself; leave out --workload, --seed and --quick")
-    task.selected(workload)  # raises for an unknown name before any work is done
-    only = parse(case, task) if case is not None else None
-    if seed is None:
-        seed = only.seed if only is not None else secrets.randbelow(1 << 16)
-    return only, seed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,11 +11,10 @@ import typer
 
 from tilewright.cli import shared, terminal
 from tilewright.cli.completion import one_of
-from tilewright.errors import RequestError, TaskError
+from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.progress import Progress
-    from tilewright.task.task import Task
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
 """The defaults of `optimize.options`, repeated here so that `--help` does not import that module."""
@@ -97,11 +95,11 @@ def optimize(
     session = shared.early_session()
 
     from tilewright.cli import optimize_plan
-    from tilewright.compile.compile import refuse_broken_task
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
     from tilewright.ledger.ledger import Ledger
     from tilewright.optimize import optimized
+    from tilewright.optimize.broken_code import refuse_broken_code
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
     from tilewright.optimize.planned import planned
@@ -130,10 +128,7 @@ def optimize(
         )  # fmt: skip
         board = target_of(arch, detect()).board
         task = shared.loaded(where).on(board.arch)
-        try:
-            refuse_broken_task(task, board, task.selected(workload), [task.space.shipped])
-        except TaskError as error:
-            raise _with_patch(error, task, ledger.path.parent) from None
+        refuse_broken_code(task, board, workload, ledger.path.parent)
         plan = planned(task, arch=arch, workloads=workload, options=options, ledger=ledger) if dry_run else None
         if plan is None:
             result = optimized_by(
@@ -151,36 +146,6 @@ def optimize(
         console = terminal.stdout()
         for part in optimize_table.optimized(result, where, show_all):
             console.print(part)
-
-
-def _with_patch(error: TaskError, task: Task, home: Path) -> TaskError:
-    """Returns the error of code that does not compile. If block pointers are the reason, also writes a patch that
-    removes the block pointers."""
-    from tilewright.languages.triton.versions import PATCH_WITHOUT
-    from tilewright.optimize.versions.version import read_source
-    from tilewright.playbook.base import NotApplicable
-    from tilewright.playbook.needed import patch_without_block_pointers
-    from tilewright.task.loading import editable_files
-
-    if PATCH_WITHOUT not in str(error):
-        return error
-    said = str(error).replace(PATCH_WITHOUT, "")
-    try:
-        patch = patch_without_block_pointers({path: read_source(path) for path in editable_files(task)})
-    except NotApplicable as reason:
-        return TaskError(f"{said}; no patch was written: {reason}")
-    if not patch:
-        return TaskError(f"{said}; fix: name the kernel's file in edit= of the task, and run the same command")
-    file = home / "block_pointers.patch"
-    shared.write(file, patch, parents=True)
-    what = "the patch replaces block pointers by tensor descriptors"
-    return TaskError(f"{said}; fix: git apply {_shown(file)}, then the same command ({what})")
-
-
-def _shown(file: Path) -> str:
-    """Returns the path relative to this folder, if the file is below it."""
-    relative = os.path.relpath(file)
-    return str(file) if relative.startswith(os.pardir) else relative
 
 
 def _with_iterations(bars: Progress) -> Progress:

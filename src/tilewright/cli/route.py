@@ -39,8 +39,10 @@ def route(
     Example: `tilewright route "optimize this kernel" ops/softmax.py --arch sm_100`
     """
     from tilewright.coordinate import facts, routing
+    from tilewright.coordinate.question import refuse_empty
     from tilewright.hardware.architectures import architecture
 
+    refuse_empty(question)
     if arch is not None and capability is not None:
         raise RequestError("--arch and --capability say the same; give one of them")
     target = architecture(arch).name if arch else facts.arch_of_capability(capability) if capability else None

@@ -300,7 +300,10 @@ def _kept(ledger: TuneLedger | Ledger | AgentLedger | Literal[False], fresh: boo
         return f"what is stored cannot be read: {error}"
     if complete:
         return f"the run is complete and stored, see it with tilewright report {ledger.present}"
-    if not finished:
+    compiled = ledger.compiled()
+    if not finished and not compiled:
         return f"no {ledger.part} was finished, the same command starts over"
-    are = f"{ledger.part} is" if finished == 1 else f"{ledger.part}s are"
-    return f"{finished} finished {are} stored, run the same command{' without --fresh' * fresh} to resume"
+    parts = f"{finished or 'no'} finished {ledger.part}{'s' * (finished != 1)}"
+    candidates = f" and {compiled} compiled candidate{'s' * (compiled != 1)}" if compiled else ""
+    are = "is" if finished == 1 and not compiled else "are"
+    return f"{parts}{candidates} {are} stored, run the same command{' without --fresh' * fresh} to resume"

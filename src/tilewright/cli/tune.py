@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tilewright.cli import config_files, shared, terminal
+from tilewright.cli import shared, terminal
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def tune(
 
             prune_killed(task.file.parent if task.file else Path.cwd(), results.path.parent)
         if into is not None:
-            _refuse_table(task, into)
+            from tilewright.runtime.dispatch.table import prepare_table
+
+            prepare_table(task, into)
         for target in (kind.target for kind in kinds):
             if target.note:
                 terminal.note(target.note)
@@ -98,15 +100,6 @@ def _examine(task: Task, board: Board, workload: list[str] | None, shrink: bool)
     refuse_broken_task(task, board, selected)
     if shrink and len(task.space.every_shipped) > 1:
         raise RequestError("--shrink is for a task with one space; this one has several implementations")
-
-
-def _refuse_table(task: Task, into: Path) -> None:
-    """Raises RequestError, before the work, if its config file could not be written, or would replace another file."""
-    from tilewright.cli.tune_output import REMOVE
-    from tilewright.runtime.dispatch.table import module_of
-
-    config_files.make_folder(into)
-    config_files.earlier_at(config_files.path_of(into, task.name), task.name, module_of(task), REMOVE)
 
 
 def _ledger(store: Path | None, no_store: bool) -> AbstractContextManager[TuneLedger | Literal[False]]:

@@ -7,20 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tilewright.cli import config_files, shared, terminal
+from tilewright.cli import shared, terminal
 from tilewright.cli.exit_codes import NO
-from tilewright.errors import MachineError, RequestError, TilewrightError
+from tilewright.errors import MachineError, TilewrightError
 from tilewright.records import Json, TuningResult
 from tilewright.tune.advice import TuningAdvice, advice
 from tilewright.tune.shrink import shrink as shrunk_to
+from tilewright.tune.tune import refuse_without_code
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.task.task import Task
     from tilewright.tune.run import GpuKind
-
-REMOVE = "fix: another folder, or remove the file"
 
 
 @dataclass
@@ -70,9 +69,7 @@ class TuneOutput:
             if line not in self._noted:
                 terminal.note(line)
             self._noted.add(line)
-        rows = [candidate for each in result.workloads for candidate in each.candidates]
-        if rows and not any(candidate.code for candidate in rows):
-            raise RequestError(f"{rows[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
+        refuse_without_code(result)
         if self.as_json:
             return self._json(task, result, board, known)
         print_tables(result, kind.target.note, self.results, self.show_all)
@@ -82,11 +79,13 @@ class TuneOutput:
     def _json(self, task: Task, result: TuningResult, board: Board, known: TuningAdvice | None) -> dict[str, Json]:
         from tilewright.tune.as_json import to_json
 
-        shown = to_json(result) | {"advice": {**vars(known), "missing": list(known.missing)} if known else None}
+        shown = to_json(result) | {"advice": known.to_json() if known else None}
         if self.shrink:
             shown["shrunk"] = [dict(kept.configuration) for kept in shrunk_to(result).kept]
         if self.into is not None:
-            shown["file"], _ = _write_table(task, result, board, self.into)
+            from tilewright.runtime.dispatch.table import write_table
+
+            shown["file"] = write_table(task, result, board, self.into).file
         if not result.measured:
             terminal.note("predicted, not measured")
         return shown
@@ -95,7 +94,9 @@ class TuneOutput:
         from tilewright.cli.tune_ending import last_line, next_steps, shrunk_space
 
         if self.into is not None:
-            print(*_write_table(task, result, board, self.into)[1], sep="\n")
+            from tilewright.runtime.dispatch.table import write_table
+
+            print(*write_table(task, result, board, self.into).lines, sep="\n")
         shrunk = shrunk_space(shrunk_to(result), task.space, len(result.workloads)) if self.shrink else ()
         for line in shrunk:
             terminal.stdout().print(line, soft_wrap=True, markup=False, highlight=False)  # code is not wrapped
@@ -119,20 +120,3 @@ def print_tables(result: TuningResult, note: str | None, results: TuneLedger | L
     if not result.measured:
         console.print(note or "no GPU here")
         console.print("predicted, not measured")
-
-
-def _write_table(task: Task, result: TuningResult, board: Board, into: Path) -> tuple[str | None, list[str]]:
-    """Writes the config file of the task. Returns its path, and lines about it; None if no workload has a winner."""
-    from tilewright.runtime.dispatch.table import table_of
-    from tilewright.runtime.store.config_file import PREDICTED
-    from tilewright.runtime.store.exporting import as_json
-
-    new, path = table_of(task, result, board), config_files.path_of(into, task.name)
-    if new is None:
-        return None, [f"no workload has a winner: {path} is not written"]
-    content, kept = config_files.merged_into(path, new, REMOVE)
-    config_files.write_whole(path, as_json(content))
-    lines = [config_files.written(path, len(content["rows"]), task.name, kept)]
-    if predicted := sum(row["label"].endswith(PREDICTED) for row in new["rows"]):
-        lines.append(f"{predicted} new rows are predicted, not measured; fix: tune on a GPU of model {board.name}")
-    return str(path), lines

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli import config_files, terminal
+from tilewright.cli import terminal
 from tilewright.cli.exit_codes import CANNOT, NO
 from tilewright.cli.shared import (
     HERE,
@@ -123,7 +123,7 @@ def export(
     Example: `tilewright tuned export --into configs/`
     """
     from tilewright.runtime.key import digest
-    from tilewright.runtime.store import exporting
+    from tilewright.runtime.store import config_folder, exporting
 
     store, kernels = _read()
     by_name: dict[str, list[Winner]] = {}
@@ -153,9 +153,9 @@ def export(
         content = exporting.config_file_of(winners)
         kept: dict[str, int] = {}
         if into is not None:
-            path = config_files.path_of(into, name, ".py" if python else ".json")
+            path = config_folder.path_of(into, name, ".py" if python else ".json")
             if not replace:
-                content, kept = config_files.merged_into(path, content, REPLACE)
+                content, kept = config_folder.merged_into(path, content, REPLACE)
             files.append((name, path, content, kept))
         if (sources := exporting.sources_in(content)) > 1:
             terminal.note(
@@ -166,12 +166,12 @@ def export(
         print(as_text(content), end="")
         return
     for _, path, content, _ in files:
-        config_files.write_whole(path, as_text(content))
+        config_folder.write_whole(path, as_text(content))
     done: list[dict[str, Json]] = [
         {"kernel": name, "rows": len(content["rows"]), "kept": dict(kept), "file": str(path)}
         for name, path, content, kept in files
     ]
-    lines = [config_files.written(path, len(content["rows"]), name, kept) for name, path, content, kept in files]
+    lines = [config_folder.written(path, len(content["rows"]), name, kept) for name, path, content, kept in files]
     _print(done, as_json, lines)
 
 

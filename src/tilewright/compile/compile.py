@@ -22,6 +22,7 @@ from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, i
 from tilewright.hardware.architectures import Board
 from tilewright.languages import is_kernel, language_of
 from tilewright.languages.base import Language, Lowered
+from tilewright.languages.cubins import CubinsOfRun
 from tilewright.machine_code.cubin import read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Value, Workload
 from tilewright.space.union import implementation_of
@@ -87,6 +88,7 @@ def compile_all(
     stopped: Callable[[], bool] = lambda: False,
     unfit: bool = True,
     limit_of: Callable[[Unit], CompileLimit | None] | None = None,
+    kept: CubinsOfRun | None = None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -97,6 +99,7 @@ def compile_all(
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
     unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
     limit_of: returns the limit of a unit's compiler as it is now. A unit over it is a `NotCompiled`.
+    kept: as in `CompilerPool`.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
@@ -109,7 +112,7 @@ def compile_all(
         on_done(done[index])
 
     limit = None if limit_of is None else lambda index: limit_of(units[index])
-    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all, limit_of=limit) as pool:
+    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all, limit_of=limit, kept=kept) as pool:
         for index in _longest_first(units):
             if stopped():
                 raise Stopped
@@ -161,10 +164,15 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
 
     Raises TaskError if the task has several implementations, or mixes languages.
     """
+    refuse_implementations(task)
+    return next(iter(languages_of(task, workloads, board)), "")
+
+
+def refuse_implementations(task: Task) -> None:
+    """Raises TaskError if the task has several implementations."""
     if task.implementations:
         raise TaskError(f"task '{task.name}' has {len(task.implementations)} implementations, but only one kernel "
                         "can be optimized; fix: write a task with one of them (launch= and space=)")  # fmt: skip
-    return next(iter(languages_of(task, workloads, board)), "")
 
 
 def refuse_broken_task(

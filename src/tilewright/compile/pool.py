@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
 from tilewright.compile.skipped import CompileLimit
 from tilewright.languages.base import Identity, Language, Lowered
+from tilewright.languages.cubins import CubinsOfRun
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch
@@ -35,15 +36,16 @@ class CompilerPool:
     entry_of: decodes Tile IR.
     limit_of: returns the limit of a candidate's compiler as it is now; None if it has none. A limit may be set while
         compilers run.
+    kept: cubins of an interrupted run, which are not compiled again. New ones are added.
     """
 
     def __init__(
         self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[MachineCode | MachineCodeError]],
         entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
-        limit_of: Callable[[int], CompileLimit | None] | None = None,
+        limit_of: Callable[[int], CompileLimit | None] | None = None, kept: CubinsOfRun | None = None,
     ) -> None:  # fmt: skip
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
-        self.limit_of = limit_of
+        self.limit_of, self.kept = limit_of, kept
         self._ended: dict[Hashable, CompileLimit] = {}
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
@@ -78,6 +80,10 @@ class CompilerPool:
                 del self._unfit[index]
                 self._submit(index, language, lowered)
         return dict.fromkeys(self._unfit, UNFIT)
+
+    def forget(self, index: int) -> None:
+        """Forgets a candidate, if it is not compiled."""
+        self._unfit.pop(index, None)
 
     def compile_unfit(self) -> None:
         """Compiles the candidates that `left_out` returns, too."""
@@ -121,19 +127,25 @@ class CompilerPool:
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
-            with self._one_more_compiler(), child.doing(outcome) as spent:
-                built = language.assemble(lowered, self.seconds)
-            if isinstance(built, Failed) and outcome in self._ended:
-                built = self._ended[outcome].outcome
+            built = (self.kept and self.kept.get(lowered)) or self._assembled(language, lowered, outcome)
             if isinstance(built, Failed):
                 outcome.set_result((built, built))
             else:
-                built = replace(built, processor_seconds=spent.seconds)
                 with self._lock:
                     self.unread.append((built, outcome))
                 self.readers.submit(self._read_waiting)
         except BaseException as error:  # such as a missing compiler or a full disk: raised again in the caller's thread
             outcome.set_exception(error)
+
+    def _assembled(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> Built | Failed:
+        with self._one_more_compiler(), child.doing(outcome) as spent:
+            built = language.assemble(lowered, self.seconds)
+        if isinstance(built, Failed):
+            return self._ended[outcome].outcome if outcome in self._ended else built
+        built = replace(built, processor_seconds=spent.seconds)
+        if self.kept is not None:
+            self.kept.put(lowered, built)
+        return built
 
     @contextmanager
     def _one_more_compiler(self) -> Iterator[None]:

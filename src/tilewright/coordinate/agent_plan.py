@@ -16,9 +16,10 @@ from pathlib import Path
 from tilewright.coordinate import autopilot
 from tilewright.coordinate.analysis import Analysis, read_analysis_file
 from tilewright.coordinate.casebook.book import casebook, remember
-from tilewright.coordinate.facts import PYTHON_FILE, arch_here, execution_context, kernels_in
+from tilewright.coordinate.facts import arch_here, execution_context, files_named_in, kernels_in
 from tilewright.coordinate.plan import METRICS
 from tilewright.coordinate.priority import WorkItem, ranked
+from tilewright.coordinate.question import refuse_empty
 from tilewright.coordinate.routing import Route, route
 from tilewright.errors import MachineError, RequestError, TilewrightError
 from tilewright.hardware.gpu import detect
@@ -88,7 +89,7 @@ def planned(request: AgentRequest) -> AgentPlan:
     Raises RequestError if the question is not about performance, if it names no program, or if the analysis is
     malformed.
     """
-    program = _program(request)
+    program = program_of(request)
     chosen = classified(request, program)
     answer = casebook().ask(request.question)
     remember(answer)
@@ -119,16 +120,16 @@ def classified(request: AgentRequest, program: ProgramCommand) -> Route:
     return found
 
 
-def _program(request: AgentRequest) -> ProgramCommand:
+def program_of(request: AgentRequest) -> ProgramCommand:
+    """Returns the program of a request. Raises RequestError if there is no question, or no such program."""
+    refuse_empty(request.question)
     if request.command:
         return _readable(ProgramCommand.of(request.command, request.cwd))
-    if not request.question.strip():
-        raise RequestError('no question; ask one: tilewright agent "speed up train.py"')
-    named = tuple(dict.fromkeys(PYTHON_FILE.findall(request.question)))
+    named = files_named_in(request.question, request.cwd)
     if len(named) > 1:
         raise RequestError(f"the question names {', '.join(named)}; name one, or add --command 'python {named[0]}'")
     if named:
-        return _readable(ProgramCommand.of((str(Path(named[0]).expanduser()),), request.cwd))
+        return _readable(ProgramCommand.of(named, request.cwd))
     if not (chosen := route(request.question, None, arch_here)).specialists:
         raise _no_question(chosen, "train.py")
     raise RequestError('the question names no program; add it: --command "python train.py --steps 20"')

@@ -10,7 +10,8 @@ from tilewright.coordinate.routing import FileKernels
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH, architecture
 
-PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
+_ENDING, _NAME = re.compile(r"\.py\b"), re.compile(r"[\w./~-]+\.py$")
+_WORD = re.compile(r"\S+")
 _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)")
 
 
@@ -37,11 +38,34 @@ def kernels_in(path: Path) -> FileKernels:
 
 def kernels_named_in(question: str) -> FileKernels | None:
     """Reads the first Python file that a question names. Returns None if the file does not exist or cannot be read."""
-    for name in PYTHON_FILE.findall(question):
+    for name in files_named_in(question, Path.cwd()):
         with suppress(RequestError, RecursionError):
             if Path(name).is_file():
                 return kernels_in(Path(name))
     return None
+
+
+def files_named_in(question: str, folder: Path) -> tuple[str, ...]:
+    """Returns the names of Python files in a question, without duplicates.
+
+    A name with spaces is in quotes, or it is the name of a file that is in ``folder``.
+    """
+    found, begin = list[str](), 0
+    for ending in _ENDING.finditer(question):
+        before, quote = question[begin : ending.end()], question[ending.end() : ending.end() + 1]
+        begin = ending.end()
+        if quote and quote in "\"'`" and quote in before:
+            found.append(before.rpartition(quote)[2])
+        elif name := _NAME.search(before):
+            words = (before[at.start() :] for at in reversed([*_WORD.finditer(before)]))
+            found.append(next((each for each in (name[0], *words) if _is_file(folder, each)), name[0]))
+    return tuple(dict.fromkeys(str(Path(name).expanduser()) for name in found))
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    with suppress(OSError):  # a text that is too long for a name
+        return (folder / Path(name).expanduser()).is_file()
+    return False
 
 
 def arch_of_capability(text: str) -> str:

@@ -14,11 +14,18 @@ from itertools import pairwise
 
 from tilewright.coordinate import vocabulary as say
 from tilewright.coordinate.terms import Words, has, places, words_of
+from tilewright.errors import RequestError
 from tilewright.specialists.base import Specialist
 
 NEARBY = 3
 """The most words between a name and another word that affects it."""
 JOINING = ("and", "or", "nor", "plus", ",", "a", "the")
+
+
+def refuse_empty(question: str) -> None:
+    """Raises RequestError if there is no question."""
+    if not question.strip():
+        raise RequestError('no question; ask one, for example "speed up train.py"')
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Stores the cubins of a search for the worker process that launches them, in ``$TILEWRIGHT_HOME/cubins``."""
+"""Stores cubins in files: those of a search, for the worker process that launches them, and those of a tuning run until
+it ends, so that an interrupted run does not compile them again.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,22 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
 from tilewright.languages.base import Lowered
-from tilewright.records import Built, LaunchFacts, TensorMapLayout
+from tilewright.records import Built, LaunchFacts, Remark, TensorMapLayout
 
 KEPT = 2000
 """The most files in the folder. A cubin has 20 to 60 kB."""
 
 
 def folder() -> Path:
+    """Returns the folder for the worker process: ``$TILEWRIGHT_HOME/cubins``."""
     return Path(os.environ.get("TILEWRIGHT_HOME") or ".tilewright") / "cubins"
 
 
@@ -38,14 +42,8 @@ def store(built: Sequence[Built]) -> int:
     """Stores cubins that have a key, and removes the oldest files beyond `KEPT`. Returns the number stored."""
     keyed = [each for each in built if each.cache_key]
     with suppress(OSError):  # the worker then compiles again
-        folder().mkdir(parents=True, exist_ok=True)
         for each in keyed:
-            kept = {ending: base64.b64encode(data).decode() for ending, data in each.files.items()}
-            made = {"cubin": base64.b64encode(each.cubin).decode(), "symbol": each.symbol, "seconds": each.seconds,
-                    "files": kept}  # fmt: skip
-            new = folder() / f"{each.cache_key}.{os.getpid()}"
-            new.write_text(json.dumps({**made, "facts": asdict(each.facts)}))
-            new.replace(folder() / f"{each.cache_key}.json")
+            _write(folder() / f"{each.cache_key}.json", each)
         files = sorted(folder().glob("*.json"), key=lambda file: file.stat().st_mtime)
         for file in files[: max(0, len(files) - KEPT)]:
             file.unlink(missing_ok=True)
@@ -54,15 +52,60 @@ def store(built: Sequence[Built]) -> int:
 
 def stored(lowered: Lowered, package: str) -> Built | None:
     """Returns the cubin of this code; None if there is none, or if its file cannot be read."""
+    return _read(folder() / f"{key_of(lowered, package)}.json", lowered)
+
+
+class CubinsOfRun:
+    """The cubins of one tuning run. Its key, of which the folder's name is made, has the versions of all compilers.
+
+    make_parent: makes the folder above the parent of ``folder``.
+    """
+
+    def __init__(self, folder: Path, make_parent: Callable[[], None]) -> None:
+        self.folder, self._make_parent = folder, make_parent
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.folder.glob("*.json"))
+
+    def get(self, lowered: Lowered) -> Built | None:
+        return _read(self._file(lowered), lowered)
+
+    def put(self, lowered: Lowered, built: Built) -> None:
+        with suppress(OSError):  # it is then compiled again
+            self._make_parent()
+            _write(self._file(lowered), built)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.parent.rmdir()  # if it is empty
+
+    def _file(self, lowered: Lowered) -> Path:
+        code = repr((lowered.identity, lowered.symbol)).encode()
+        return self.folder / f"{hashlib.sha256(code).hexdigest()}.json"
+
+
+def _write(file: Path, built: Built) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = {name: getattr(built, name) for name in ("symbol", "seconds", "processor_seconds", "cache_key")}
+    made |= {"cubin": base64.b64encode(built.cubin).decode(), "facts": asdict(built.facts)}
+    made |= {"files": {ending: base64.b64encode(data).decode() for ending, data in built.files.items()}}
+    new = file.with_name(f"{file.stem}.{os.getpid()}")
+    new.write_text(json.dumps({**made, "remarks": [asdict(remark) for remark in built.remarks]}))
+    new.replace(file)
+
+
+def _read(file: Path, lowered: Lowered) -> Built | None:
+    """Returns the cubin in a file; None if there is none, or if the file cannot be read."""
     try:
-        made = json.loads((folder() / f"{key_of(lowered, package)}.json").read_text())
+        made = json.loads(file.read_text())
         facts = {**made["facts"], "scratch": tuple(map(tuple, made["facts"]["scratch"]))}
         maps = ({**each, "box": tuple(each["box"])} for each in facts["tensor_maps"])
         facts["tensor_maps"] = tuple(TensorMapLayout(**each) for each in maps)
-        cubin = base64.b64decode(made["cubin"])
         return Built(
-            lowered.configuration, lowered.arch, cubin, made["symbol"], made["seconds"], facts=LaunchFacts(**facts),
-            files={ending: base64.b64decode(data) for ending, data in made["files"].items()},
+            lowered.configuration, lowered.arch, base64.b64decode(made["cubin"]), made["symbol"], made["seconds"],
+            tuple(Remark(**each) for each in made["remarks"]), made["cache_key"], LaunchFacts(**facts),
+            made["processor_seconds"], {ending: base64.b64decode(data) for ending, data in made["files"].items()},
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None

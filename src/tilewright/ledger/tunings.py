@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from tilewright import records
+from tilewright.languages.cubins import CubinsOfRun
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import Rows, as_text, dump, insert, maybe, number, parse, rebuilt
 from tilewright.ledger.records import TuneRun
@@ -34,6 +35,16 @@ class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
 
     command, record, part = "tune", TuneRun, "workload"
     parts_stored = "SELECT count(DISTINCT name) FROM workloads WHERE run = ?"
+    _compiled: tuple[CubinsOfRun, ...] = ()
+
+    def compiled_of(self, key: str) -> CubinsOfRun:
+        """Returns the cubins of an unfinished run, beside the ledger. ``key``: that of the run."""
+        cubins = CubinsOfRun(self.path.with_suffix(".compiled") / key[:16], self._make_folder)
+        self._compiled = (*self._compiled, cubins)
+        return cubins
+
+    def compiled(self) -> int:
+        return sum(map(len, self._compiled))
 
     def begin(self, record: TuneRun) -> TuneRun:
         """Starts a run, and returns the record with its name and start time."""

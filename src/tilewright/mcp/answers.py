@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def route(question: str, file: str | None = None, arch: str | None = None) -> RouteReply:
-    """Names the specialists for a question. Raises RequestError for an unknown architecture or file."""
+    """Names the specialists for a question. Raises RequestError for no question, an unknown architecture or file."""
     from tilewright.coordinate import facts, routing
+    from tilewright.coordinate.question import refuse_empty
     from tilewright.hardware.architectures import architecture
 
+    refuse_empty(question)
     kernels = facts.kernels_in(Path(file)) if file else facts.kernels_named_in(question)
     found = routing.route(question, kernels, architecture(arch).name if arch else facts.arch_here)
     return picked(RouteReply, vars(found), question=question, kernels=dict(kernels.languages) if kernels else {})

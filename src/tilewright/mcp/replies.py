@@ -124,7 +124,8 @@ class WorkloadReply:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReply:
-    """The best configuration of each workload. ``run``: the name of the run for the tool `report`."""
+    """The best configuration of each workload. ``run``: the name of the run for the tool `report`. ``config_file``:
+    what `into` asked for; null if no workload has a winner."""
 
     task: str
     run: str
@@ -133,6 +134,7 @@ class TuneReply:
     measured: bool
     note: str | None
     workloads: tuple[WorkloadReply, ...]
+    config_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,9 @@ def _verdict(task: Mapping[str, Any]) -> TaskVerdict:
 def tuned(whole: Mapping[str, Any]) -> TuneReply:
     machine = whole["machine"]
     workloads = tuple(map(_tuned_workload, whole["workloads"]))
-    return picked(TuneReply, whole, gpu=machine["gpu"], arch=machine["arch"], workloads=workloads)
+    return picked(
+        TuneReply, whole, gpu=machine["gpu"], arch=machine["arch"], workloads=workloads, config_file=whole.get("file")
+    )
 
 
 def _tuned_workload(whole: Mapping[str, Any]) -> WorkloadReply:

@@ -150,6 +150,9 @@ def tune(
     strategy: Annotated[str | None, Field(description="exhaustive, halving, local or bayesian.")] = None,
     seconds: Annotated[float | None, Field(gt=0, description="Time limit of the run. Default: none.")] = None,
     candidates: Annotated[int | None, Field(ge=1, description="The most configurations to compile.")] = None,
+    into: Annotated[
+        str | None, Field(description="Folder for the config file of the task, which tilewright.Dispatcher reads.")
+    ] = None,
     l2: L2 = "cold", launch: Launch = "graph", seed: Seed = None, fresh: Fresh = False,
 ) -> JobStatus:  # fmt: skip
     """Starts a search for the best configuration of a kernel for each workload. With a GPU the candidates are verified

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import subprocess
 import threading
 import time
@@ -119,7 +118,7 @@ def check(
 ) -> Done:  # fmt: skip
     """Checks a task. The arguments are those of `tilewright check`; ``seconds`` None: its default."""
     from tilewright.hardware.architectures import architecture
-    from tilewright.verify.cases import parse
+    from tilewright.verify.cases import requested
     from tilewright.verify.check import check
     from tilewright.verify.planning import SECONDS
     from tilewright.verify.schedule import board_here, engine_name
@@ -127,13 +126,12 @@ def check(
 
     loaded, name = load(task), engine_name(engine)
     board = board_here(name, architecture(arch).name if arch else target_of(None, detect()).board.arch)
+    only, drawn = requested(loaded, workloads, case, seed, quick)
     configurations = loaded.space.chosen(config)
     refuse_broken_task(loaded, board, loaded.selected(workloads or None), configurations or loaded.space.every_shipped)
-    only = parse(case, loaded) if case else None
-    drawn = only.seed if only else secrets.randbelow(1 << 16)
     verdicts = check(
         loaded, engine=name, arch=board.arch, configurations=configurations, workloads=workloads, case=only,
-        seed=drawn if seed is None else seed, quick=quick, seconds=seconds or SECONDS, progress=progress,
+        seed=drawn, quick=quick, seconds=seconds or SECONDS, progress=progress,
     )  # fmt: skip
     each = [to_json(verdict, beside(task, verdict) if n else task) for n, verdict in enumerate(verdicts)]
     return all_to_json(verdicts, task), results.checked(each, worst(verdicts))
@@ -141,21 +139,28 @@ def check(
 
 def tune(
     progress: Progress, task: str, arch: str | None = None, workloads: Sequence[str] = (),
-    l2: Literal["cold", "warm"] = "cold", launch: Literal["graph", "eager"] = "graph", **options: Any,
+    l2: Literal["cold", "warm"] = "cold", launch: Literal["graph", "eager"] = "graph", into: str | None = None,
+    **options: Any,
 ) -> Done:  # fmt: skip
-    """``options``: other arguments of `tune.tune`."""
+    """``into``: the folder of the task's config file. ``options``: other arguments of `tune.tune`."""
     from tilewright.race.rules import Policy
+    from tilewright.runtime.dispatch.table import prepare_table, write_table
+    from tilewright.tune.advice import advice
     from tilewright.tune.as_json import to_json
-    from tilewright.tune.tune import tune
+    from tilewright.tune.tune import refuse_without_code, tune
 
     board = target_of(arch, detect()).board
     loaded, policy = load(task).on(board.arch), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
-    refuse_broken_task(loaded, board, loaded.selected(workloads or None))
+    selected = loaded.selected(workloads or None)
+    if into:
+        prepare_table(loaded, Path(into))
+    refuse_broken_task(loaded, board, selected)
     result = tune(loaded, arch=arch, workloads=workloads or None, policy=policy, progress=progress, **options)
-    rows = [candidate for workload in result.workloads for candidate in workload.candidates]
-    if rows and not any(candidate.code for candidate in rows):
-        raise RequestError(f"{rows[0].reason} (task '{loaded.name}': the kernel compiles for no configuration)")
-    whole = to_json(result)
+    refuse_without_code(result)
+    known = advice(loaded, selected[0], board)
+    whole = to_json(result) | {"advice": known.to_json() if known else None}
+    if into:
+        whole["file"] = write_table(loaded, result, board, Path(into)).file
     return whole, results.tuned(whole)
 
 
@@ -166,7 +171,9 @@ def optimize(
     propose_only: bool = False, propose_seconds: float = 300.0, propose_attempts: int = 10, **limits: Any,
 ) -> Done:  # fmt: skip
     """``stop_after``: minutes; None: no limit. ``limits``: other fields of `optimize.options.Options`."""
+    from tilewright.ledger.file import home
     from tilewright.mcp.mailbox import AGENT, Mailbox
+    from tilewright.optimize.broken_code import refuse_broken_code
     from tilewright.optimize.loop import optimize
     from tilewright.optimize.optimized import to_json
     from tilewright.optimize.options import Options
@@ -181,7 +188,7 @@ def optimize(
         changes=tuple(Path(path).absolute() for path in changes),
         stop_after=math.inf if stop_after is None else stop_after, propose=proposer, **limits,
     )  # fmt: skip
-    refuse_broken_task(loaded, board, loaded.selected(workloads or None), [loaded.space.shipped])
+    refuse_broken_code(loaded, board, workloads, home())
     result = optimize(
         loaded, arch=arch, workloads=workloads or None, options=options, policy=policy, seed=seed, fresh=fresh,
         ask=mailbox, progress=progress,

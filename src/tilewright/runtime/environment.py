@@ -14,16 +14,13 @@ from tilewright.runtime.arrays import CallValue, Stream
 from tilewright.runtime.key import board_of, hardware_of
 from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.search_locks import search_lock
+from tilewright.runtime.store.warn_once import TuningWarning
 from tilewright.runtime.store.winners import Winners
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import FailedTrial, Trial
-
-
-class TuningWarning(UserWarning):
-    """A kernel runs without a tuned configuration, or its declaration is wrong. The text says why."""
 
 
 LEAVING = threading.Event()

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 from tilewright.errors import RequestError
+from tilewright.runtime.store.warn_once import TuningWarning, warn_once
 
 VARIABLE = "TILEWRIGHT_TUNING"
 SWITCHES = ("DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE")
@@ -69,6 +70,16 @@ def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
     return from_name(variable, VARIABLE) if variable and variable.strip() else default
 
 
+def in_use(values: tuple[Text | None, ...], default: Mode) -> Mode:
+    """Returns the mode of `from_values`. For a value that is not known, warns once and returns STORED, because a
+    misspelt switch must not start a search."""
+    try:
+        return from_values(values, default)
+    except RequestError as error:
+        warn_once(f"{error}; until that is corrected nothing is searched", category=TuningWarning)
+        return Mode.STORED
+
+
 def takes_first() -> bool:
     """Returns whether a variable in `SWITCHES` is on: the program then takes the first configuration of each list."""
     return any(os.environ.get(name, "").strip().lower() in ON for name in SWITCHES)
@@ -88,7 +99,7 @@ CONTAINER, NAMES = fastest_view(os.environ)
 
 def mode(default: Mode = Mode.NOW) -> Mode:
     """Returns the mode that applies now, in this thread. ``default``: the author's mode, used if no variable is set."""
-    selected = from_values(tuple(map(CONTAINER.get, NAMES)), default)
+    selected = in_use(tuple(map(CONTAINER.get, NAMES)), default)
     return Mode.STORED if restricted() and selected in SEARCHING else selected
 
 

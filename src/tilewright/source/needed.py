@@ -16,6 +16,7 @@ from types import MappingProxyType, ModuleType
 from tilewright.errors import RequestError
 from tilewright.source.digest import function_of
 from tilewright.source.source_file import SourceFile, stored
+from tilewright.tools.packages import package_of
 
 INSIDE = ".<locals>."
 """The part of a function's qualified name between another function and the function inside it."""
@@ -43,7 +44,7 @@ def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
 
 def source_of_needed(path: Path, qualname: str, around: Mapping[str, str] = MappingProxyType({})) -> str:
     """Returns the text of the statements that `needed` finds, with their comments and decorators, without imports from
-    ``__future__``.
+    ``__future__``. Relative imports become imports by full names.
 
     A function inside another one becomes a function of the module.
     around: the variables of the other function that it uses, each with the statement that defines it.
@@ -71,9 +72,14 @@ def digest_of_needed(path: Path, qualname: str) -> str:
 
 
 def _texts(file: SourceFile, statements: Iterable[ast.stmt]) -> str:
-    text = ""
+    text, package = "", package_of(file.path, file.text)
     for statement in statements:
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            continue
+        if isinstance(statement, ast.ImportFrom) and statement.level and package is not None:
+            above = package[1].split(".")
+            of = ".".join(filter(None, [*above[: len(above) - statement.level + 1], statement.module]))
+            text += ast.unparse(ast.ImportFrom(of, statement.names, 0)) + "\n"
             continue
         start = min(node.lineno for node in (statement, *getattr(statement, "decorator_list", [])))
         blank = "" if isinstance(statement, (ast.Import, ast.ImportFrom)) else "\n\n"
@@ -123,13 +129,14 @@ def loaded_part(
     module = ModuleType(name)
     module.__file__ = str(path)
     file = SourceFile.requested(path)
+    importable, module.__package__ = package_of(path, file.text) or (path.parent, None)
     if INSIDE in qualname:
         inner = inner_function(file, qualname)
         statements = [*_needed_by(file, inner, set(closure)), _around(inner, qualname, list(closure))]
     else:
         statements = needed(file, qualname)
     code = compile(ast.Module(statements, []), str(path), "exec")
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(0, str(importable))
     try:
         exec(code, vars(module))  # noqa: S102  (the statements of the user's own file)
         if INSIDE in qualname:
@@ -137,7 +144,7 @@ def loaded_part(
             function_of(kernel).__qualname__ = qualname
             setattr(module, qualname, kernel)
     finally:
-        sys.path.remove(str(path.parent))
+        sys.path.remove(str(importable))
     return module
 
 

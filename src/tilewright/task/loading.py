@@ -33,6 +33,7 @@ from tilewright.errors import (
 )
 from tilewright.task.missing_language import EXTRAS, missing_in, needs, stood_in
 from tilewright.task.task import Task
+from tilewright.tools.packages import package_of
 
 
 @dataclass
@@ -252,11 +253,14 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
     """Runs the file ``path``, or its ``copy``, as a separate module.
 
     kind: a word for the module's private name.
-    package: the package to which relative imports refer. With None, the file's folder is importable meanwhile.
+    package: the package to which relative imports refer. With None, it is found by the file's place, and the folder of
+        the file, or of the package, is importable meanwhile.
     """
-    source = copy or str(path)
+    source, importable = copy or str(path), path.parent if package is None else None
     if path.suffix != ".py":
         raise TaskError(f"{path} is not a Python file")
+    if package is None and (inside := package_of(path, _text(source))) is not None:
+        importable, package = inside
     name = f"tilewright_{kind}_{hashlib.sha256(source.encode()).hexdigest()[:12]}_{path.stem}"
     if package:
         name = f"{package}._{name}"
@@ -268,8 +272,8 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
     linecache.cache.pop(source, None)
     sys.modules[name] = module
     try:
-        if package is None:
-            sys.path.insert(0, str(path.parent))
+        if importable is not None:
+            sys.path.insert(0, str(importable))
         spec.loader.exec_module(module)
     except TilewrightError as error:
         del sys.modules[name]
@@ -281,18 +285,32 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
         line = error.lineno if here else _line_in(error, source)  # type: ignore[union-attr]
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
             raise CompilerMissing(f"{path.name}:{line}: {needs(error.name)}") from error
-        raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}{_remedy(error)}") from error
+        raise TaskError(
+            f"{path.name}:{line}: does not import: {in_one_line(error)}{_remedy(error, package)}"
+        ) from error
     finally:
-        if package is None:
-            sys.path.remove(str(path.parent))
+        if importable is not None:
+            sys.path.remove(str(importable))
     return module
 
 
-def _remedy(error: BaseException) -> str:
-    """Returns the fix for a failed import, as the end of a message. The text is empty if no fix is known."""
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):  # loading it reports that
+        return ""
+
+
+def _remedy(error: BaseException, package: str | None) -> str:
+    """Returns the fix for a failed import, as the end of a message. The text is empty if no fix is known.
+
+    package: the package to which relative imports refer; None if there is none.
+    """
     if isinstance(error, ImportError) and "relative import" in str(error):
         fix = "import by full names, and put the package's parent on PYTHONPATH"
         return f"; the file is loaded by its path, not as part of a package; fix: {fix}"
+    if isinstance(error, ModuleNotFoundError) and package and f"{error.name}.".startswith(f"{package.split('.')[0]}."):
+        return f"; relative imports refer to the folder of the file as the package {package}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"
     if isinstance(error, SyntaxError) and any(word in str(error) for word in ("null bytes", "'utf-8'", "encoding")):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.hardware.boards import Board
 from tilewright.inspect.kernel_class import PRODUCTS, REDUCTIONS, entry_operations
-from tilewright.records import Workload
+from tilewright.records import Json, Workload
 from tilewright.space import knobs
 from tilewright.space.kinds import KINDS, Advice, advise
 from tilewright.space.space import Space
@@ -31,6 +31,9 @@ class TuningAdvice:
 
     def __str__(self) -> str:
         return f"kind of kernel: {self.kind}; {self.reason}"
+
+    def to_json(self) -> dict[str, Json]:
+        return {"kind": self.kind, "reason": self.reason, "missing": list(self.missing)}
 
 
 def advice(task: Task, workload: Workload, board: Board) -> TuningAdvice | None:

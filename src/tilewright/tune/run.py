@@ -20,6 +20,7 @@ from tilewright.tune.searching import Limits, Searching
 
 if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.executors.base import Executor
+    from tilewright.languages.cubins import CubinsOfRun
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
 
@@ -160,9 +161,13 @@ class TuningRun:
         self.done: dict[str, WorkloadResult] = {}
         self._key = ""
         """The key of a run that is not yet in the ledger; "" otherwise."""
+        self.kept: CubinsOfRun | None = None
         if ledger is None:
             return
         key = request.key(machine)
+        self.kept = ledger.compiled_of(key)
+        if fresh:
+            self.kept.remove()
         interrupted = None if fresh else ledger.resume(key)
         if interrupted is None:
             self._key = key
@@ -211,6 +216,8 @@ class TuningRun:
         """Ends the run and returns its result. ``seconds``: wall time of each stage."""
         if self.ledger is not None:
             self.ledger.finish(self.name, seconds)
+        if self.kept is not None:
+            self.kept.remove()
         request = self.request
         results = tuple(self.done[workload.name] for workload in request.workloads)
         return TuningResult(request.task.name, self.machine, request.target.measured, results, self.name, seconds)

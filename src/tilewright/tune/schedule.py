@@ -24,6 +24,7 @@ from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
 from tilewright.hardware.boards import Board
+from tilewright.languages.cubins import CubinsOfRun
 from tilewright.progress import Progress
 from tilewright.records import Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
@@ -81,14 +82,15 @@ class Schedule:
     """A context manager that compiles the first batch of each search in a second thread.
 
     searches: one for each workload. If the ``with`` block ends early, the compilers are ended.
+    kept: as in `CompilerPool`.
     """
 
     def __init__(
         self, task: Task, board: Board, searches: Mapping[str, Searching], jobs: int, seconds: float,
-        limit: TimeLimit, progress: Progress,
+        limit: TimeLimit, progress: Progress, kept: CubinsOfRun | None = None,
     ) -> None:  # fmt: skip
         self.task, self.board, self.searches, self.jobs, self.budget = task, board, searches, jobs, seconds
-        self.time, self.progress = limit, progress
+        self.time, self.progress, self.kept = limit, progress, kept
         self.units = [unit for search in searches.values() for unit in self._units(search)]
         self.seconds = 0.0
         """Wall time from the start of the first compiler to the end of the last."""
@@ -160,7 +162,7 @@ class Schedule:
         with self._alone:
             arrived[:] = others + compile_all(
                 self.task, units, jobs=self.jobs, seconds=self.budget,
-                limit_of=lambda _: OUT_OF_TIME if self.time.passed else None,
+                limit_of=lambda _: OUT_OF_TIME if self.time.passed else None, kept=self.kept,
             )  # fmt: skip
         self._again.add(workload.name)
         return True
@@ -255,7 +257,7 @@ class Schedule:
         try:
             compile_all(
                 self.task, units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
-                stopped=lambda: self._left.is_set() or limit.passed, unfit=False, limit_of=limit_of,
+                stopped=lambda: self._left.is_set() or limit.passed, unfit=False, limit_of=limit_of, kept=self.kept,
             )  # fmt: skip
         except Stopped:
             if self._left.is_set():

@@ -203,7 +203,7 @@ class _Run:
         jobs = max(1, (options.jobs or _jobs(request.target.measured)) // self.several)
         searches = request.searches(run.open, jobs)
         self.schedule = stack.enter_context(
-            Schedule(request.task, board, searches, jobs, options.budget, self.limit, self.progress)
+            Schedule(request.task, board, searches, jobs, options.budget, self.limit, self.progress, run.kept)
         )
 
         from tilewright.tune.judge import judges_of  # late import, as the next: the first compilers run meanwhile
@@ -258,6 +258,13 @@ def _tuned(
             schedule.search_on(workload, field)
     refuse_broken_tools(compiled.so_far)
     return field.decided(judge.seed, schedule.searches[workload.name])
+
+
+def refuse_without_code(result: TuningResult) -> None:
+    """Raises RequestError if no candidate compiled: the kernel is wrong, not a candidate."""
+    rows = [candidate for each in result.workloads for candidate in each.candidates]
+    if rows and not any(candidate.code for candidate in rows):
+        raise RequestError(f"{rows[0].reason} (task '{result.task}': the kernel compiles for no configuration)")
 
 
 def _ledger(store: TuneLedger | Literal[False] | None) -> AbstractContextManager[TuneLedger | None]:

@@ -9,7 +9,8 @@ fields with default values.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -92,6 +93,22 @@ def parse(text: str, task: Task) -> Case:
     known = {"data": tuple(KINDS), "layout": (ROW_MAJOR, *LAYOUTS), "run": tuple(RUNS)}
     chosen = {what: _chosen(what, fields.get(what, names[0]), names) for what, names in known.items()}
     return Case(tuple(dims.items()), **chosen, seed=int(seed), why="asked for")
+
+
+def requested(
+    task: Task, workloads: Sequence[str] | None, case: str | None, seed: int | None, quick: bool
+) -> tuple[Case | None, int]:
+    """Returns the case to check (None for all), and the seed: given, or else the case's, or else random.
+
+    Raises RequestError for an unknown workload, and for a case with arguments that it names itself.
+    """
+    if case is not None and (quick or workloads or seed is not None):
+        raise RequestError("--case names shape, data and seed itself; leave out --workload, --seed and --quick")
+    task.selected(workloads)
+    only = parse(case, task) if case is not None else None
+    if seed is None:
+        seed = only.seed if only is not None else secrets.randbelow(1 << 16)
+    return only, seed
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.inspect import inspect
 from tilewright.languages.triton import front_end, ptx, versions
+from tilewright.mcp import work
+from tilewright.progress import silent
 from tilewright.records import Built
 from tilewright.task.loading import load_task
 from tilewright.tune.tune import tune
@@ -148,6 +150,10 @@ def test_block_pointers_are_replaced_by_a_patch(capsys: pytest.CaptureFixture[st
     assert said.startswith(refusal) and "; fix: tilewright optimize writes a patch" in said
     said = refused(capsys, 2, "optimize", "task.py")
     (fix,) = re.findall("; fix: (git apply .*block_pointers.patch), then", said)
+    patch = Path(fix.split()[-1])
+    patch.unlink()
+    with pytest.raises(TaskError, match=fix):  # the tool of agents writes it too
+        work.optimize(silent, "task.py")
     subprocess.run(fix.split(), check=True)
     assert "make_block_ptr" not in Path("task.py").read_text()
     assert cli.main(("check", "task.py", "--quick")) == 0

@@ -74,6 +74,17 @@ def test_grid_tiles_and_layout_are_found(matmul: Task) -> None:
     assert sorted(dict(workload.dims).values()) == [64, 80, 96]
 
 
+def test_a_row_may_change_where_no_rule_gives_the_grid(tmp_path: Path) -> None:
+    """As in group norms: images and groups are in the grid, and neither is an extent."""
+    arrays = (torch.zeros(72, 64), torch.zeros(72, 64), torch.zeros(24))
+    task = task_of(tmp_path, kernels.group_centred, (6, 4), *arrays, 12, 4, 3, 64)
+    (workload,) = task.selected(None)
+    assert list(workload.dims.values()) == [64] and small_shape(task) == {"D0": 32}
+    launch = task.launched(task.space.shipped, {"D0": 32}, task.arrays({"D0": 32}), BOARD)
+    assert launch.grid == (6, 4) and launch.args[3:] == (12, 4, 3, 32)
+    assert "gives the grid of (6, 4), so it stays as captured." in (tmp_path / "captured.py").read_text()
+
+
 def test_work_and_independence_are_found_by_trying(matmul: Task) -> None:
     dims = matmul.selected(None)[0].dims
     assert matmul.work(dims) == pytest.approx(2 * 96 * 80 * 64)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.made_winners import winner
 
+from tilewright.errors import StorageError
 from tilewright.runtime.key import digest
+from tilewright.runtime.store.config_file import load
+from tilewright.runtime.store.exporting import as_json, config_file_of
 from tilewright.runtime.store.other_machines import MergedWinner, SharedWinners, content_of, readable, store_at
 from tilewright.runtime.store.winners import Unreadable, Winner
 
@@ -164,3 +170,33 @@ def test_merges_at_the_same_time_lose_nothing(tmp_path: Path, monkeypatch: pytes
     assert len(here) == 8 and all(len(contents) == 3 for _, contents in here.values())
     expected = min(content_of(made(0, f"m{machine}", 64 + machine)) for machine in range(3))
     assert here[made(0, "").key][0] == expected, "of equal dates the smallest digest"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("CREATE VIEW others AS WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k FROM n) SELECT k AS key FROM n",
+         "has a view 'others', so somebody changed it"),
+        ("ALTER TABLE winners DROP COLUMN machine", r"cannot read, \w+ \('machine'\)"),
+    ],
+)  # fmt: skip
+def test_a_store_with_other_tables_is_refused_by_a_line(tmp_path: Path, change: str, said: str) -> None:
+    there = store(tmp_path / "there", [made(0, "there")])
+    with closing(sqlite3.connect(there.path)) as file, file:
+        file.execute(change)
+    refused: list[str] = []
+    try:
+        assert not tuple(readable(store(tmp_path / "there"), lambda entry: refused.append(entry.problem)))
+    except StorageError as error:
+        refused.append(str(error))
+    assert len(refused) == 1 and re.search(said, refused[0])
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """As of `tilewright tuned import <(ssh host tilewright tuned export softmax)`."""
+    os.mkfifo(tmp_path / "pipe")
+    content = as_json(config_file_of([made(0, "there")]))
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(content,), daemon=True)
+    writer.start()
+    assert store_at(tmp_path / "pipe") is None and load(tmp_path / "pipe").rows
+    writer.join(10)

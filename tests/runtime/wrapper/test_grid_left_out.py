@@ -12,7 +12,10 @@ import pytest
 from tests.runtime.kit_wrapper import World
 
 from tilewright import Space
-from tilewright.errors import RequestError
+from tilewright.compile.pool import CompilerPool
+from tilewright.errors import GridNotFound, RequestError
+from tilewright.runtime.environment import TuningWarning
+from tilewright.runtime.search.building import Building
 from tilewright.runtime.wrapper import left_out_grid
 
 torch = pytest.importorskip("torch")
@@ -263,6 +266,37 @@ def test_the_grid_is_found_once_for_each_key_and_not_at_a_hit(world: World, monk
     other = World()  # another process finds the grid of the stored winner only
     called(other, tiles, x, torch.empty_like(x), space=space)
     assert not other.searches and len(found) == 5 and other.launches[-1][0] == (1, 2, 1)
+
+
+def test_grids_are_found_while_compilers_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the grids of all constants were found before the first compiler started."""
+    events, real, submit = list[str](), left_out_grid.found_grid, CompilerPool._submit
+
+    def found_grid(name: str, trial: Any, *others: Any) -> Any:
+        events.append("grid")
+        if trial.config["TILE"] == 2:
+            raise GridNotFound("none here")
+        return real(name, trial, *others)
+
+    def compiling(pool: CompilerPool, *others: Any) -> None:
+        events.append("compiler")
+        submit(pool, *others)
+
+    monkeypatch.setattr(left_out_grid, "found_grid", found_grid)
+    monkeypatch.setattr(CompilerPool, "_submit", compiling)
+    trials = list[Any]()
+    monkeypatch.setattr(world, "search", lambda tried, **_: trials.extend(tried) or 1 / 0)
+    with pytest.warns(TuningWarning, match="is not tuned"):
+        called(world, elementwise, *ONES())
+    with Building(trials, "sm_90", 0) as building:
+        built = dict(building.all())
+    assert events == ["grid", "compiler", "compiler", "compiler", "grid", "grid"], "the first one's is known"
+    assert {number: getattr(each, "reason", "") for number, each in built.items()} == {
+        0: "",
+        1: "GridNotFound: none here",
+        2: "",
+    }
+    assert [built[number].trial.grid for number in (0, 2)] == [(16, 1, 1), (8, 1, 1)]  # type: ignore[union-attr]
 
 
 def test_a_grid_of_arguments_that_are_made_at_each_launch_is_kept(world: World) -> None:

@@ -407,8 +407,9 @@ def test_the_author_chooses_the_mode_and_the_environment_overrides_it(
     op(STREAM, *arrays(), 2.0)
     assert world.tiles == [2, 4]
     monkeypatch.setenv("TILEWRIGHT_TUNING", "later")
-    with pytest.raises(RequestError, match=r"now \| background \| stored \| off"):
-        op(STREAM, *arrays(), 2.0)
+    with pytest.warns(TuningWarning, match=r"now \| background \| stored \| off; .* nothing is searched"):
+        op(STREAM, *arrays(), 4.0)
+    assert world.tiles == [2, 4, 4] and len(world.searches) == 1, "the stored winner"
 
 
 # What goes wrong ----------------------------------------------------------------------------------------

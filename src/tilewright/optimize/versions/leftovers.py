@@ -32,14 +32,14 @@ KINDS: dict[Kind, str] = {
     "refs": "refs below refs/tilewright/ of finished runs: their attempts and journals, which git log --all shows",
     "branches": "branches of finished runs of optimize, with a commit for each kept change",
     "written": "task files and captured launches that agent and new made",
-    "runs": "reports and patches of runs; the ledger keeps the rows",
+    "runs": "reports and patches of runs, compiled candidates of interrupted ones; the ledger keeps the rows",
     "jobs": "requests, results and logs of the jobs of coding agents",
     "repositories": "private repositories, for programs that are in no repository of yours",
     "temporary": "folders of Tilewright in the temporary folder that nothing has changed for a day",
 }
 FOLDERS: dict[Kind, tuple[str, ...]] = {
-    "written": ("written", "captured"), "runs": ("runs", "profiles", "proposals", "brought"), "jobs": ("jobs",),
-    "repositories": ("repositories",),
+    "written": ("written", "captured"), "runs": ("runs", "profiles", "proposals", "brought", "ledger.compiled"),
+    "jobs": ("jobs",), "repositories": ("repositories",),
 }  # fmt: skip
 DAY = 86_400.0
 

@@ -94,6 +94,8 @@ def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunc
     if others and len(after.args) != len(before.args):
         raise NotApplicable(f"{source.name}:{source.place(others[0])[0]} launches {kernel}, too, with fewer arguments")
     statements = host.statements(after)
+    if statements:
+        host.refuse_part_of_statement()
     changes = host.arguments(after)
     if [after.text(axis) for axis in after.grid] != [before.text(axis) for axis in before.grid] or not after.grid:
         changes[host.grid] = cst.parse_expression(host.translated(after, after.code.grid))
@@ -149,6 +151,15 @@ class HostLaunch:
         alias = isinstance(value, cst.Call) and dotted(value.func) == f"{kernel}.replace_hints"
         if name != kernel and not alias:
             raise NotApplicable(f"{self._where} launches what '{self.source.code(self.kernel)}' holds, not {kernel}")
+
+    def refuse_part_of_statement(self) -> None:
+        """Raises `NotApplicable` unless the call is a statement of its own line, which other statements can precede."""
+        above = self.source.parent(self.call)
+        line = None if above is None else self.source.parent(above)
+        if not isinstance(above, (cst.Expr, cst.Assign, cst.Return)) or not isinstance(line, cst.SimpleStatementLine):
+            line = None
+        if line is None or len(line.body) != 1:
+            raise NotApplicable(f"{self._where} is a part of another statement; fix: write ct.launch on its own line")
 
     def statements(self, after: TaskLaunch) -> list[str]:
         """Returns the assignments before the changed launch, in the program's names."""
@@ -244,8 +255,10 @@ class HostLaunch:
 
     def _axis(self, place: int) -> str:
         written_out = elements(self.grid)
-        if written_out is not None:
+        if written_out is not None and place < len(written_out):
             return self.source.code(written_out[place])
+        if written_out is not None:
+            raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' has no axis {place}")
         if not isinstance(self.grid, cst.Name) or elements(self._assigned(self.function, self.grid.value)) is None:
             raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' is not written as a tuple")
         return f"{self.grid.value}[{place}]"
@@ -253,9 +266,11 @@ class HostLaunch:
     def _dimension(self, name: str) -> str:
         """Returns the program's text for a dimension: a number that it passes, or the extent of a tensor."""
         for place, node in enumerate(self.before.args):
-            mine = elements(self.args)
-            if mine is not None and dotted(node) == name and isinstance(mine[place], (cst.Name, cst.Attribute)):
-                return self.source.code(mine[place])
+            if dotted(node) != name or elements(self.args) is None:
+                continue
+            mine = self._argument(elements(self.args), place)
+            if isinstance(mine, (cst.Name, cst.Attribute)):
+                return self.source.code(mine)
         for tensor, shape in self.tensors.items():
             if name in shape and any(dotted(node) == tensor for node in self.before.args):
                 return f"{self._tensor(tensor)}.shape[{list(shape).index(name)}]"

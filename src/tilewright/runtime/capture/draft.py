@@ -18,10 +18,12 @@ from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Fact
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.rebuilding import PROGRAM
-from tilewright.runtime.capture.scaling import SCALINGS, Scaling, scalings
+from tilewright.runtime.capture.scaling import SCALINGS, Scaling, only_rows_change, scalings
 from tilewright.source.needed import INSIDE, is_quiet, source_of_needed
+from tilewright.source.source_file import SourceFile
 from tilewright.space import knobs
 from tilewright.task.tensors import DIVISOR
+from tilewright.tools.packages import package_of
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,11 @@ class TaskDraft:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """The dimensions of the task. A launch that cannot be scaled has none: no rule explains its grid, or one of its
-        arrays is not a dense block of memory."""
+        """The dimensions of the task. A launch that cannot be scaled has none: no rule explains its grid, and not only
+        lengths of rows change, or one of its arrays is not a dense block of memory."""
         flat = any(declared.flat for _, declared in self.arrays.values())
-        can_scale = not flat and (self.form is not None or self.captured.persistent)
+        explained = self.form is not None or self.captured.persistent or only_rows_change(self.launch, self.scaling)
+        can_scale = not flat and explained
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
         known = {name: index_arrays.contents(array) for name, array in read.items()}
         scaling = self.scaling if can_scale else replace(self.scaling, any=False)
@@ -164,6 +167,10 @@ class TaskDraft:
 
     def _root(self) -> str | None:
         """Returns the folder from which the kernel's package is imported; None for installed or missing packages."""
+        if self.copied:
+            source = SourceFile.requested(Path(self.launch.file))
+            inside = package_of(source.path, source.text)
+            return None if inside is None else str(inside[0])
         if "." not in self.launch.module:
             return None
         import importlib.util

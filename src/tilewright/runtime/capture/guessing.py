@@ -21,7 +21,7 @@ from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotuned, DescribedLaunch
 from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
-from tilewright.runtime.capture.scaling import NOTHING, Scaling, guesses
+from tilewright.runtime.capture.scaling import NOTHING, Scaling, guesses, only_rows_change
 from tilewright.runtime.capture.trying import NotAsCaptured, Size, TooLarge, drawn_inputs, sizes, small_shape, verdicts
 from tilewright.space import knobs
 from tilewright.task.loading import load_task
@@ -106,7 +106,9 @@ def _forms(captured: CapturedLaunch, scaling: Scaling, gets_block_count: bool) -
     forms: list[tuple[Form, ...] | None] = [*facts.grid_forms(captured)[:count]]
     if captured.persistent and gets_block_count:
         return [None, *forms]
-    return [*forms, None] if captured.persistent or not scaling.any else forms
+    if captured.persistent or not scaling.any or (not forms and only_rows_change(captured.launch, scaling)):
+        return [*forms, None]
+    return forms
 
 
 def _unread(captured: CapturedLaunch) -> Iterator[str]:
@@ -251,8 +253,9 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
     if draft.form is None and captured.persistent:
         notes.append(f"each block of the kernel processes many tiles, so the grid of {grid} stays as captured")
     elif draft.form is None:
+        stays = "it stays" if draft.dims else "all stay"
         sizes = ", ".join(facts.tiles(captured.launch)) or "no tile"
-        notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as captured")
+        notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so {stays} as captured")
     elif not draft.dims:
         notes.append("the launch did not work with other extents, so all stay as captured")
     elif not draft.scaling.index_arrays and draft.scaling.numbers:

@@ -24,7 +24,9 @@ from tilewright.ledger import codec
 from tilewright.runtime.capture.described import DescribedLaunch
 from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.rebuilding import PROGRAM, attribute, rebuilt_arguments
+from tilewright.source.source_file import SourceFile
 from tilewright.tools import child
+from tilewright.tools.packages import package_of
 
 SECONDS = 60.0
 """Limit of processor time for a call, with the imports of the program."""
@@ -85,6 +87,8 @@ def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board) -> Repl
 def _import_root(call: ProgramCall) -> Path:
     """Returns the folder from which the program's modules are imported."""
     file, top = Path(call.file), call.module.split(".")[0]
+    if call.module == PROGRAM and file.is_file() and (inside := package_of(file, SourceFile.requested(file).text)):
+        return inside[0]
     return next((folder.parent for folder in file.parents if folder.name == top), file.parent)
 
 

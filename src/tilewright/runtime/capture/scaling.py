@@ -62,6 +62,14 @@ def _keeping(launch: DescribedLaunch, scaling: Scaling) -> Iterator[Scaling]:
                 yield replace(scaling, kept=frozenset(kept), quotients=quotients)
 
 
+def only_rows_change(launch: DescribedLaunch, scaling: Scaling) -> bool:
+    """Returns whether only lengths of rows change. Blocks mostly loop over a row, so the grid may stay as captured."""
+    shapes = [facts.declared_array(array.spec).shape for array in launch.arrays()]
+    rows = {shape[-1] for shape in shapes if len(shape) > 1}
+    others = {extent for shape in shapes for extent in (shape[:-1] if len(shape) > 1 else shape) if extent > 1}
+    return bool(scaling.kept) and others <= scaling.kept and not rows <= scaling.kept
+
+
 def readings(captured: CapturedLaunch) -> Iterator[CapturedLaunch]:
     """Yields the launch as captured, and then, if an array's rows are as long as another of its axes, the launch with
     these row lengths as dimensions of their own (`Row`): in arrays with several axes, and also in vectors."""

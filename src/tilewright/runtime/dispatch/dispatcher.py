@@ -26,9 +26,9 @@ from tilewright.records import Built, Configuration, Failed, Json, Value, Worklo
 from tilewright.runtime.arrays import Stream, facts_of, handle_of
 from tilewright.runtime.dispatch.calls import TaskCall, call_of
 from tilewright.runtime.dispatch.parts import parts_of
-from tilewright.runtime.environment import Environment, TuningWarning
+from tilewright.runtime.environment import Environment
 from tilewright.runtime.store.config_file import PREDICTED, load
-from tilewright.runtime.store.warn_once import warn_once
+from tilewright.runtime.store.warn_once import TuningWarning, warn_once
 from tilewright.space.space import Space
 from tilewright.task.loading import task_of
 from tilewright.task.task import Launch, Task

@@ -89,8 +89,8 @@ def unknown_shape() -> str:
 
 def _pruning(original: Callable[..., Any]) -> Callable[..., Any]:
     def prune_configs(self: Autotuner, kwargs: dict[str, Any]) -> list[Config]:
-        configs: list[Config] = original(self, kwargs)
-        _asked[threading.get_ident(), id(self)] = BenchedCall(list(configs))
+        configs = list(original(self, kwargs))  # the program's own function may return what can be read only once
+        _asked[threading.get_ident(), id(self)] = BenchedCall(configs)
         return configs
 
     return prune_configs

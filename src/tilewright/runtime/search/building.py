@@ -126,7 +126,8 @@ class Building:
         yield from self._compiled()
 
     def _start(self) -> None:
-        """Lowers all trials and submits them to the compilers: the trial `first`, then the trials that take longest."""
+        """Lowers all trials and submits them to the compilers: the trial `first`, then the trials that take longest.
+        Grids that are left out are found meanwhile."""
         efforts: dict[int, float] = {}
         for index, trial in enumerate(self._trials):
             described = trial if isinstance(trial, FailedTrial) else trial.specified()
@@ -143,6 +144,19 @@ class Building:
             else:
                 self._lowered[index] = lowered
                 self._pool.add(index, described.language, lowered, described.launch, always=index == self._first)
+        for index in self._lowered:
+            self._place(index)
+
+    def _place(self, index: int) -> None:
+        """Gives a trial its grid, while compilers run."""
+        described = self._described[index]
+        placed = described.trial.placed()
+        if isinstance(placed, FailedTrial):
+            self._done[index] = placed
+            self._pool.forget(index)
+        elif placed is not described.trial:
+            launch = replace(described.launch, grid=placed.grid)
+            self._described[index] = replace(described, trial=placed, launch=launch)
 
     def _lower(self, trial: SpecifiedTrial) -> Lowered | Failed:
         try:
@@ -157,6 +171,8 @@ class Building:
         started = time.perf_counter()
         for each, built, code in self._pool.outcomes(index):
             self.seconds["compile"] += time.perf_counter() - started
+            if each in self._done:  # it has no grid
+                continue
             described, lowered = self._described[each], self._lowered[each]
             facts, failed = built.facts if isinstance(built, Built) else LaunchFacts(), described.trial.failed
             ready = failed(code) if isinstance(code, Failed) else Ready(described, lowered, code.launched_with(facts))

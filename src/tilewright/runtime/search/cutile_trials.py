@@ -32,7 +32,17 @@ Grid: TypeAlias = Sequence[SupportsIndex] | SupportsIndex
 
 @dataclass(frozen=True)
 class CuTileTrial(Trial):
-    """Implements `Trial` for cuda-tile's own launch."""
+    """Implements `Trial` for cuda-tile's own launch. ``find_grid``: returns the grid, if it is found late."""
+
+    find_grid: Callable[[], Grid] | None = None
+
+    def placed(self) -> Trial | FailedTrial:
+        if self.find_grid is None:
+            return self
+        try:
+            return replace(self, grid=_grid(self.find_grid()), find_grid=None)
+        except Exception as error:  # for this configuration
+            return FailedTrial("launch", in_one_line(error), self.label, type(error))
 
     def specified(self) -> SpecifiedTrial | FailedTrial:
         """If arrays share memory, the front end gets the arrays themselves, because sharing is part of a launch's
@@ -73,8 +83,11 @@ def trials(
     kernel: KernelObject | Callable[[Config], KernelObject],
     args_fn: Callable[[Config], Sequence[CallValue]],
     hints_fn: Callable[[Config], Mapping[str, Value] | None] | None = None,
+    late_grids: bool = False,
 ) -> list[Trial | FailedTrial]:
     """Returns a trial for each configuration of ``space``, in order, or a `FailedTrial` if a function raises.
+
+    late_grids: whether ``grid_fn`` is called by `Trial.placed`.
     Raises RequestError if ``space`` is not a list (a generator, a dict), or is empty."""
     configurations = checked_space(space)
     made: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[KernelObject, KernelObject]] = {}
@@ -96,8 +109,9 @@ def trials(
         try:
             hints = dict(hints_fn(config) or {}) if hints_fn is not None else {}
             base = kernel_of(config)
-            launched, grid = hinted(base, hints), _grid(grid_fn(config))
-            return CuTileTrial(config, shown, launched, grid, lambda: tuple(args_fn(config)), hints)
+            launched = hinted(base, hints)
+            grid, late = ((1,), lambda: grid_fn(config)) if late_grids else (_grid(grid_fn(config)), None)
+            return CuTileTrial(config, shown, launched, grid, lambda: tuple(args_fn(config)), hints, late)
         except Exception as error:  # the caller's own code, for this configuration
             return FailedTrial("launch", in_one_line(error), shown, type(error))
 

@@ -54,6 +54,10 @@ class Trial(ABC):
     def specified(self) -> SpecifiedTrial | FailedTrial:
         """Describes the arguments. Returns a `FailedTrial` if the caller's function raises."""
 
+    def placed(self) -> Trial | FailedTrial:
+        """Returns the trial with its grid. The grid may be found late, while compilers run. Default: the trial."""
+        return self
+
     @abstractmethod
     def failed(self, failure: Failed) -> FailedTrial:
         """Adds the error class that the replaced search reports for a failure of the front end or the compiler."""

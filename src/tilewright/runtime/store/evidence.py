@@ -67,7 +67,8 @@ def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> 
     from tilewright.runtime.capture.described import described
 
     indices = {"winner": result.best, "runner_up": result.runner_up, "shipped": 0}
-    chosen = {name: trials[index] for name, index in indices.items() if index is not None}
+    tried = {name: trials[index] for name, index in indices.items() if index is not None}
+    chosen = {name: trial if isinstance(trial, FailedTrial) else trial.placed() for name, trial in tried.items()}
     launches = {
         name: described(trial.kernel, trial.grid, trial.arguments())
         for name, trial in chosen.items()

@@ -61,6 +61,8 @@ class MergedWinner:
 def store_at(path: Path) -> Path | None:
     """Returns the store's file at ``path``, a file or its folder; None if there is no store, such as a config file."""
     file = path / NAME if path.is_dir() else path
+    if not file.is_file():  # a pipe, such as <(ssh host …), can be read only once
+        return None
     with suppress(OSError), file.open("rb") as opened:
         return file if opened.read(len(_SQLITE)) == _SQLITE else None
     return None

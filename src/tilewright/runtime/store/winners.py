@@ -380,7 +380,7 @@ def _winner(row: dict[str, Value]) -> Winner:
         data: dict[str, Json] = {**row, **dict(zip(texts, json.loads(text), strict=True))}
         data["index"] = data.pop("place")
         return from_json(Winner, data, defaults=True, finite=not has_float(text))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, KeyError) as error:
         key = str(row["key"])[:12]
         raise Unusable(
             f"holds an entry of {row['kernel']} that this Tilewright cannot read, {key} ({error}); "

@@ -221,7 +221,7 @@ class Chooser:
         launched, declared = call.call, self.declared
         return trials(
             configs, call.grid, declared.kernel,
-            lambda config: declared.kernel_arguments(launched, config), declared.hints,
+            lambda config: declared.kernel_arguments(launched, config), declared.hints, declared.grid is None,
         )  # fmt: skip
 
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:

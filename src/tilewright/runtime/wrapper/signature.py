@@ -220,7 +220,7 @@ class _Given(dict[tuple[modes.Text | None, ...], KnownCalls]):
         self._known_calls, self._default = known_calls, default
 
     def __missing__(self, values: tuple[modes.Text | None, ...]) -> KnownCalls:
-        mode = modes.shared(modes.from_values(values, self._default))
+        mode = modes.shared(modes.in_use(values, self._default))
         known = self[values] = self._known_calls[mode.value]
         return known
 

@@ -7,14 +7,10 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tilewright.cli.shared import write
 from tilewright.errors import RequestError
-
-if TYPE_CHECKING:
-    from tilewright.runtime.store.config_file import ConfigData, ConfigFile
-
+from tilewright.runtime.store.config_file import ConfigData, ConfigFile, load
+from tilewright.runtime.store.merging import merged, refuse_another_kernel
 
 LONGEST = 200
 """Bytes of a file's name without its ending, and without what the drafts of a file have more."""
@@ -33,9 +29,6 @@ def earlier_at(path: Path, kernel: str, module: str, fix: str) -> ConfigFile | N
 
     Raises RequestError, whose message ends with ``fix``, for a file that cannot be read or is of another kernel.
     """
-    from tilewright.runtime.store.config_file import load
-    from tilewright.runtime.store.merging import refuse_another_kernel
-
     if not os.path.exists(path):
         return None
     try:
@@ -51,8 +44,6 @@ def earlier_at(path: Path, kernel: str, module: str, fix: str) -> ConfigFile | N
 
 def merged_into(path: Path, new: ConfigData, fix: str) -> tuple[ConfigData, dict[str, int]]:
     """Returns the file to write at ``path``, and how many rows only the file there has, for each GPU."""
-    from tilewright.runtime.store.merging import merged
-
     earlier = earlier_at(path, new["kernel"], new["module"], fix)
     if earlier is None:
         return new, {}
@@ -74,7 +65,8 @@ def write_whole(path: Path, text: str) -> None:
         path = path.resolve()  # a link stays a link
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        write(beside, text, parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
         os.replace(beside, path)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
