@@ -39,6 +39,9 @@ task = tw.Task(
 )
 '''
 ANY_WIDTH = FLAT.replace("    serves=lambda N: N in (64, 128, 1024),\n", "").replace("(x, y, N, N)", "(x, y, N, 1024)")
+IN_PARTS = FLAT.replace("(x, y, N, N)", "(x, y, N // config.PARTS, N)").replace(
+    "Space(shipped={})", 'Space(constants={"PARTS": (1, 16)}, shipped={"PARTS": 1})'
+)
 CLAIMED = FLAT.replace("    start =", "    width = ct.assume_divisible_by(width, 16)\n    start =")
 LONGER = MATMUL.replace(
     '"square": {"M": 512,', '"square": {"M": 512, "N": 512, "K": 512}, "longer": {"M": 1024,'
@@ -58,7 +61,9 @@ class TestStaticShapes(EntryContract):
 class TestDivisible(EntryContract):
     entry = divisible.ENTRY
     examples: ClassVar = {"flat": FLAT}
-    elsewhere: ClassVar = {"any width is served": ANY_WIDTH, "it is said": CLAIMED, "no number": SCALE}
+    elsewhere: ClassVar = {
+        "any width is served": ANY_WIDTH, "it is said": CLAIMED, "no number": SCALE, "a knob divides it": IN_PARTS,
+    }  # fmt: skip
 
 
 def test_what_all_workloads_share_is_static(longer: KernelFacts) -> None:

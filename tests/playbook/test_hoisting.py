@@ -54,6 +54,12 @@ task = tw.Task(
 DIRECT = SCALED.replace("        if n % 2 == 1:\n", "").replace("            ", "        ")
 WRITTEN = SCALED.replace("ct.load(weight, (0,), (1,))", "ct.load(y, (row, 0), (1, 1))")
 CHANGING = SCALED.replace("ct.load(weight, (0,), (1,))", "ct.load(weight, (n * 0,), (1,))")
+UNCHECKED = SCALED.replace("ct.load(weight, (0,), (1,))", "ct.gather(weight, (row * 0,), check_bounds=False)")
+PARAMETER = (
+    SCALED.replace("y, TILE_N:", "y, scale, TILE_N:")
+    .replace("weight, y, config", "weight, y, 3, config")
+    .replace("ct.load(weight, (0,), (1,)).astype(ct.float32)", "min(x.shape[1], 7)")
+)
 
 
 class TestHoisting(EntryContract):
@@ -63,6 +69,8 @@ class TestHoisting(EntryContract):
         "directly in the loop": DIRECT,
         "of an array that is written": WRITTEN,
         "that changes": CHANGING,
+        "of a parameter": PARAMETER,
+        "guarded by the branch alone": UNCHECKED,
     }
 
 

@@ -88,7 +88,7 @@ def test_fewer_instructions_are_in_the_loop_that_runs_most(tmp_path: Path) -> No
 
 def test_the_change_is_short(tmp_path: Path) -> None:
     assert changed_lines(CAUSAL, applied(SKIP, CAUSAL, tmp_path, LEFT_OUT)) == (
-        ["for n in range(steps):"], ["for n in range(min(steps, (TILE * m + TILE + 31) // 32)):"],
+        ["for n in range(steps):"], ["for n in range(min(steps, (TILE * m + TILE - 1) // 32 + 1)):"],
     )  # fmt: skip
     new = applied(SPLIT, CAUSAL, tmp_path, BRANCH)
     assert (
@@ -105,14 +105,14 @@ def test_the_change_is_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mask", "some", "full"),
     [
-        ("columns <= rows", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
-        ("rows >= columns", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
-        ("columns < rows", "n < (TILE * m + TILE + 30) // 32", "n < (TILE * m) // 32"),
-        ("columns < SEEN", "n < (SEEN + 31) // 32", "n < SEEN // 32"),
-        ("SEEN > columns + 1", "n < (SEEN + 30) // 32", "n < (SEEN - 1) // 32"),
+        ("columns <= rows", "n < (TILE * m + TILE - 1) // 32 + 1", "n < (TILE * m + 1) // 32"),
+        ("rows >= columns", "n < (TILE * m + TILE - 1) // 32 + 1", "n < (TILE * m + 1) // 32"),
+        ("columns < rows", "n < (TILE * m + TILE - 2) // 32 + 1", "n < (TILE * m) // 32"),
+        ("columns < SEEN", "n < (SEEN - 1) // 32 + 1", "n < SEEN // 32"),
+        ("SEEN > columns + 1", "n < (SEEN - 2) // 32 + 1", "n < (SEEN - 1) // 32"),
         ("columns > rows - SEEN", "n >= (TILE * m - SEEN + 1) // 32", "n >= (TILE * m + TILE - SEEN + 31) // 32"),
-        ("~(columns > rows)", "n < (TILE * m + TILE + 31) // 32", "n < (TILE * m + 1) // 32"),
-        ("columns < SEEN // 2", "n < ((SEEN // 2) + 31) // 32", "n < (SEEN // 2) // 32"),
+        ("~(columns > rows)", "n < (TILE * m + TILE - 1) // 32 + 1", "n < (TILE * m + 1) // 32"),
+        ("columns < SEEN // 2", "n < ((SEEN // 2) - 1) // 32 + 1", "n < (SEEN // 2) // 32"),
         ("columns < 0.5", "", ""),
         ("columns == rows", "", ""),
         ("columns * columns <= rows", "", ""),
@@ -162,6 +162,56 @@ def test_a_bound_has_the_value_that_the_mask_was_made_of(row: str, bound: str | 
 def test_the_steps_of_a_loop_are_positive(header: str, found: int) -> None:
     source = Source("task.py", CAUSAL.replace("range(steps)", header))
     assert len(list(loops_with_masks(source, source.kernels["attention"]))) == found
+
+
+PART, RUNNING = "part = ct.exp(score - higher)", "        highest = higher\n"
+FINITE = CAUSAL.replace('-float("inf")\n', "-1e9\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (PART, "part = ct.exp(score - ct.min(score, axis=1, keepdims=True))"),
+        (PART, "part = ct.exp(score + ct.abs(score))"),
+        (PART, "part = ct.exp(score * 0.001 - higher)"),
+        (PART, "part = ct.exp(score * -1.0)"),
+        (PART, "part = ct.exp(score - higher)\n        part = part / ct.sum(part, axis=1, keepdims=True)"),
+        (PART, "part = ct.exp(score - highest)\n        higher = ct.max(score, axis=1, keepdims=True)"),
+        ("arange(32, dtype=ct.int32)", "arange(32, dtype=ct.int64)"),
+    ],
+)
+def test_a_hidden_tile_that_changes_a_result_stays(before: str, after: str) -> None:
+    """The old and the new kernel would differ: a hidden score is lower than its minimum, minus infinity is negated …"""
+    assert before in FINITE
+    source = Source("task.py", FINITE.replace(before, after))
+    loop = source.every(cst.For)[0]
+    with pytest.raises(NotApplicable, match="no iteration of this loop is hidden|no loop with a mask"):
+        SKIP.apply(source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (CAUSAL.replace(RUNNING, RUNNING + "        steps = steps - 1\n"), "cannot be computed a second time"),
+        (GRADIENT.replace("0.0, part)", "0.0, ct.full((1, TILE), 2.0, ct.float32))"), "has another shape"),
+    ],
+    ids=["a changing end", "a mask that gives a tile its shape"],
+)
+def test_a_loop_that_cannot_be_parted_stays_whole(text: str, why: str) -> None:
+    source = Source("task.py", text)
+    loop = source.every(cst.For)[0]
+    with pytest.raises(NotApplicable, match=why):
+        SPLIT.apply(source, Site.at(source, loop, "a loop", (TWO_LOOPS,)), TWO_LOOPS)
+
+
+def test_a_length_near_the_largest_int32_does_not_overflow(tmp_path: Path) -> None:
+    """2³¹ - 1 means: no limit. Rounding it up would make it negative."""
+    limits = "ct.where(columns < SEEN,", "SEEN,", "q, k, v, out, 2**31 - 1,"
+    text = CAUSAL.replace(f"ct.where({MASK},", limits[0]).replace("SEEN: ct.Constant[int],", limits[1])
+    text = text.replace("q, k, v, out, 64,", limits[2]).replace('"S": 500', '"S": 200')
+    source = Source("task.py", text)
+    site = Site.at(source, source.every(cst.For)[0], "a loop", (LEFT_OUT,))
+    assert run_of(SKIP.apply(source, site, LEFT_OUT), tmp_path) == run_of(text, tmp_path)
 
 
 def test_a_branch_that_loosens_a_mask_is_no_bound() -> None:

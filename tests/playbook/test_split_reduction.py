@@ -156,6 +156,20 @@ REFUSED = {
         LONG_SUMS.replace("ct.zeros((1, TILE_N), ct.float32)", "ct.full((1, TILE_N), 1.0, ct.float32)"),
         "sums does not begin at 0",
     ),
+    "a moving average": (
+        LONG_SUMS.replace("sums = sums + ct", "sums += -0.5 * sums + ct"),
+        "the loop does more with sums than to add to it",
+    ),
+    "a recurrence": (
+        LONG_PRODUCT.replace("mma(left, right", "mma(left + total, right"),
+        "the loop does more with total than to add to it",
+    ),
+    "a maximum of itself": (
+        EXTREMES.replace("-np.inf), most)", "-np.inf) + most * 0.5, most)"), "the loop does more with most",
+    ),
+    "a maximum that keeps NaN": (
+        EXTREMES.replace("-np.inf), most)", "-np.inf), most, propagate_nan=True)"), "the loop does more with most",
+    ),
     "a store in the loop": (
         LONG_SUMS.replace("        sums =", "        ct.store(total, (row,), ct.sum(sums, axis=1))\n        sums ="),
         "stores before the end of its loop",
@@ -176,6 +190,11 @@ def test_it_says_what_it_does_not_change(why: str) -> None:
     [kernel] = source.kernels.values()
     with pytest.raises(NotApplicable, match=reason):
         ENTRY.apply(source, Site.at(source, kernel, "", (4,)), 4)
+
+
+def test_a_start_that_is_a_choice_keeps_its_parentheses(tmp_path: Path) -> None:
+    new = applied(ENTRY, EXTREMES.replace("range(0, x", "range(SIZE if SIZE > 1 else 0, x"), tmp_path, 8)
+    assert "range((SIZE if SIZE > 1 else 0) + part * SIZE, x.shape[1], SPLITS * SIZE)" in new
 
 
 def test_the_ledger_gets_the_reason(tmp_path: Path) -> None:

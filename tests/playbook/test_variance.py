@@ -73,6 +73,9 @@ UNSHIFTED = STATISTICS.replace("again - mean", "again").replace(
 )  # fmt: skip
 
 
+LAST = "    ct.store(variance_of, (row,), (squares / COLUMNS).reshape((1,)))\n"
+
+
 class TestVariance(EntryContract):
     entry = ENTRY
     examples: ClassVar = {"planted": PLANTED, "statistics": STATISTICS}
@@ -174,6 +177,30 @@ def test_rows_that_fit_into_registers_promise_less(tmp_path: Path) -> None:
         ("        squares +=", "        ct.store(mean_of, (row,), mean)\n        squares +=", "stores in a loop"),
         ("ct.sum(centred**2, axis=1, keepdims=True)", "ct.sum(centred**2)", "not reduced in the same way"),
         ("mean = total / COLUMNS", "mean = ct.sqrt(total)", "ct.sqrt\\(total\\) is no mean of total"),
+        (
+            "centred = ct.where(inside, again - mean",
+            "centred = ct.where(inside, (again - mean) * 2",
+            "not just the differ",
+        ),
+        ("again - mean", "2.0 * again - mean", "does not subtract the mean from the elements"),
+        ("ct.sum(values, axis=1", "ct.sum(values * values, axis=1", "does not subtract the mean from the elements"),
+        ("inside = n * TILE", "inside = 2 * n * TILE", "mask their elements in different ways"),
+        ("where(inside,", "where(inside & (again > 0.0),", "mask their elements in different ways"),
+        (
+            "total = ct.zeros((1, 1), ct.float32)",
+            "total = ct.full((1, 1), 1.0, ct.float32)",
+            "total does not begin at 0",
+        ),
+        (
+            "    squares = ct",
+            "    ct.store(mean_of, (row,), total)\n    squares = ct",
+            "needs total for more than the mean",
+        ),
+        (LAST, LAST + "    ct.store(mean_of, (row,), total)\n", "needs total for more than the mean"),
+        (LAST, LAST + "    ct.store(mean_of, (row,), squares)\n", "needs squares for more than the variance"),
+        (LAST, LAST + "    ct.store(mean_of, (row,), values)\n", "needs values after the loop that computes total"),
+        (LAST, LAST + "    ct.store(mean_of, (row,), centred)\n", "needs centred after the loop that computes squares"),
+        ("keepdims=True)  # of a chunk", "keepdims=True) + total", "do not compute|compute more than a mean"),
     ],
 )
 def test_it_says_what_it_does_not_change(before: str, after: str, reason: str) -> None:

@@ -22,7 +22,7 @@ Statements = Sequence[cst.BaseStatement]
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The ``statement`` that adds ``term`` to the sum ``name``."""
+    """The ``statement`` that adds ``term`` to the sum ``name``; the term does not read the sum."""
 
     name: str
     statement: Line
@@ -39,11 +39,11 @@ def _sum(source: Source, line: Line) -> Sum | None:
         case cst.SimpleStatementLine(
             body=[cst.AugAssign(target=cst.Name(name), operator=cst.AddAssign(), value=value)]
         ):
-            return Sum(name, line, value)
+            return None if name in names_read(value) else Sum(name, line, value)
         case cst.SimpleStatementLine(body=[cst.Assign(value=value)]) if name := plain_target(line):
             sides = _added(source, value)
             others = [side for side in sides if dotted(side) != name]
-            if len(sides) == 2 and len(others) == 1:
+            if len(sides) == 2 and len(others) == 1 and name not in names_read(others[0]):
                 return Sum(name, line, others[0])
     return None
 

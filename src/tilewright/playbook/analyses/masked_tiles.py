@@ -54,7 +54,10 @@ class MaskLimit:
         them (``fully``)."""
         rest = self.rest.end(highest=fully)
         if self.is_end:  # n <= -rest / factor
-            return _quotient(-rest + self.factor, self.factor)
+            last, end = -rest, -rest + self.factor
+            if self.factor.constant != 1 and last.size < end.size:  # a large limit plus the factor may overflow
+                return f"{_quotient(last, self.factor)} + 1"
+            return _quotient(end, self.factor)
         factor = -self.factor
         return _quotient(rest + factor + Total.of(times=-1), factor)
 

@@ -58,6 +58,11 @@ class Total:
         """The value of a sum without names; None for another."""
         return self.products.get((), 0) if not set(self.products) - {()} else None
 
+    @property
+    def size(self) -> int:
+        """The sum of the magnitudes of all factors."""
+        return sum(map(abs, self.products.values()))
+
     def __str__(self) -> str:
         ordered = sorted(self.products.items(), key=lambda item: (not item[0], item[1] < 0))
         text = ""
@@ -208,6 +213,9 @@ class Positions:
             return self.of(node.value, depth) if new_axes(node) is not None else None
         name = tile_call(self.source, node)
         inside = same_elements(self.source, node)
+        dtype = node.args[-1].value if inside is not None else argument(node, "dtype", 2 if name == "full" else 1)
+        if dtype is not None and name in ("", "astype", "arange", "full") and not _is_int32(dtype):
+            return None  # a bound of the loop is computed in int32
         if inside is None and (shaped := reshaped(self.source, node)) is not None:
             inside = shaped[0]
         if inside is None and name in _LAYOUTS and node.args:
@@ -234,6 +242,10 @@ def _is_scalar(source: Source, function: Function, name: str) -> bool:
         node is not None and caller.name.value in source.kernels and Shapes(source, caller).of(node) == ()
         for caller, node in given
     )
+
+
+def _is_int32(dtype: Expression) -> bool:
+    return dotted(dtype).rpartition(".")[2] == "int32"
 
 
 def comparisons(node: cst.Comparison) -> Iterator[tuple[Expression, cst.BaseCompOp, Expression]]:

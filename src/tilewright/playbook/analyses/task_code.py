@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,8 +23,9 @@ from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
 from tilewright.task.task import Launch
 
-NEAR = (1, -1, 2, 4, 8)
-"""What is added to an extent, to learn whether the task serves extents that are no multiples of 2, 4, 8 or 16."""
+NEAR = (1, -1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""What is added to an extent, to learn whether the task serves extents that are no multiples of 2, 4, 8 and so on, up
+to the usual tile sizes."""
 Listed = TypeVar("Listed", cst.Param, cst.BaseElement, cst.BaseDictElement)
 
 
@@ -257,19 +259,21 @@ def served_launches(facts: KernelFacts) -> Iterator[Launch]:
     """Yields launches for several shapes, with array specifications in place of arrays.
 
     The shapes are the shapes of all workloads, and those that the task serves of the shapes that differ in one
-    dimension by a number in `NEAR`.
+    dimension by a number in `NEAR`. The launches of the workloads also have each other value of each single constant.
     """
     task = facts.task
+    shipped, constants = task.space.shipped, task.space.constants
+    others = [shipped.replace(**{name: value}) for name, values in constants.items() for value in values]
     for workload in facts.workloads:
         whole = {name: extent for name, extent in workload.dims.items() if type(extent) is int}
         for changed in ({}, *({name: extent + by} for name, extent in whole.items() for by in NEAR if extent + by > 0)):
             dims = {**workload.dims, **changed}
             if not task.promises(dims):
                 continue
-            try:
-                yield task.launched(task.space.shipped, dims, task.arrays(dims), facts.board)
-            except TilewrightError:
-                continue
+            for config in dict.fromkeys((shipped, *(() if changed else others))):
+                with suppress(TilewrightError):
+                    if config == shipped or task.space.allows(config, facts.sm, dims) is None:
+                        yield task.launched(config, dims, task.arrays(dims), facts.board)
 
 
 def passed(source: Source, launch: Launch) -> dict[str, Any]:

@@ -13,27 +13,38 @@ no zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read, pairs_of, reaching
+from tilewright.playbook.analyses.dataflow import (
+    LOOPS,
+    Effects,
+    names_assigned,
+    names_read,
+    pairs_of,
+    reaching,
+    target_names,
+)
 from tilewright.playbook.analyses.masked_tiles import LOW, ZERO, MaskedTile, hidden_constant, negated
 from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, same_elements, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
-ONE, UNKNOWN = "one", "unknown"
+ONE, OTHER, UNKNOWN = "one", "other", "unknown"
+"""`OTHER`: a value that does not depend on the hidden tile, so it is not minus infinity."""
 _OLD = "value of "
 _SPREAD = ("expand_dims", "broadcast_to")
 _TURNED = ("transpose", "permute", "cat", "extract")
 _SIGNS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "MatrixMultiply": "@"}
 _CALLED = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "matmul": "@"}
+LEAST_FACTOR = 0.05
+"""-10000 times this number is still low (`LOWEST`)."""
 _LEAVING = (cst.Break, cst.Continue, cst.Return, cst.While)
 
 
-def changed_names(source: Source, function: Function, loop: cst.For, hidden: MaskedTile) -> set[str] | None:
-    """Returns the names that may have another value after an iteration in which ``hidden`` is hidden.
+def changed_names(source: Source, function: Function, loop: cst.For, hidden: MaskedTile) -> dict[str, str] | None:
+    """Returns the names that may have another value after an iteration in which ``hidden`` is hidden, and that value.
 
     None if the iteration may store, or end the loop.
     """
@@ -42,12 +53,12 @@ def changed_names(source: Source, function: Function, loop: cst.For, hidden: Mas
         return None
     run = _Iteration(source, hidden)
     run.block(loop.body)
-    return {name for name, value in run.values.items() if value != _OLD + name}
+    return {name: value for name, value in run.values.items() if value != _OLD + name}
 
 
 def carried(source: Source, loop: cst.For) -> set[str]:
     """Returns the names that the loop assigns, and that an iteration may read from the one before."""
-    return {name for name in names_assigned(loop.body) if _first_use(loop.body, name) == _READ}
+    return {name for name in names_assigned(loop.body) if _first_use(loop.body.body, name) == _READ}
 
 
 def read_outside(source: Source, function: Function, loop: cst.For) -> set[str]:
@@ -86,14 +97,36 @@ def _is_new(source: Source, name: cst.Name, loop: cst.For) -> bool:
 _READ, _ASSIGNED, _NEITHER = "read", "assigned", "neither"
 
 
-def _first_use(body: cst.BaseSuite, name: str) -> str:
-    """Returns what a block does first with ``name``. A block that may assign it, or not, does neither."""
-    for statement in body.body:
+def read_later(source: Source, statement: cst.CSTNode, name: str) -> bool:
+    """Returns whether the value that ``name`` has after a statement may be read."""
+    below = statement
+    for above in source.parents(statement):
+        if isinstance(above, cst.IndentedBlock):
+            use = _first_use(above.body[above.body.index(below) + 1 :], name)
+        else:
+            again = isinstance(above, cst.For) and _first_use(above.body.body, name) == _READ
+            use = _READ if again or (isinstance(above, cst.While) and name in names_read(above)) else _NEITHER
+        if use != _NEITHER:
+            return use == _READ
+        if isinstance(above, cst.FunctionDef):
+            return False
+        below = above
+    return False
+
+
+def _first_use(statements: Sequence[cst.CSTNode], name: str) -> str:
+    """Returns what statements do first with ``name``. Those that may assign it, or not, do neither."""
+    settled: list[tuple[Expression, bool]] = []  # the branches that assigned the name, by the test and its outcome
+    for statement in statements:
         if isinstance(statement, cst.If):
-            use = _READ if name in names_read(statement.test) else _of_branches(statement, name)
+            use = _READ if name in names_read(statement.test) else _of_branches(statement, name, settled)
+        elif isinstance(statement, cst.For):
+            inside = _first_use(statement.body.body, name) == _READ and name not in target_names(statement.target)
+            use = _READ if inside or name in names_read(statement.iter) else _NEITHER
         elif name in names_read(statement):
             use = _READ
         else:
+            settled = [each for each in settled if not names_read(each[0]) & set(names_assigned(statement))]
             assigns = isinstance(statement, (cst.SimpleStatementLine, cst.BaseSmallStatement))
             use = _ASSIGNED if assigns and names_assigned(statement)[name] else _NEITHER
         if use != _NEITHER:
@@ -101,16 +134,26 @@ def _first_use(body: cst.BaseSuite, name: str) -> str:
     return _NEITHER
 
 
-def _of_branches(statement: cst.If, name: str) -> str:
-    uses = {_first_use(statement.body, name)}
+def _of_branches(statement: cst.If, name: str, settled: list[tuple[Expression, bool]]) -> str:
+    """As `_first_use`, for the branches of a statement. Those with the test of an earlier one run when that did."""
+    uses = [_first_use(statement.body.body, name)]
     match statement.orelse:
         case cst.Else():
-            uses.add(_first_use(statement.orelse.body, name))
+            uses.append(_first_use(statement.orelse.body.body, name))
         case cst.If():
-            uses.add(_of_branches(statement.orelse, name))
+            uses.append(_of_branches(statement.orelse, name, []))
         case _:
-            uses.add(_NEITHER)
-    return _READ if _READ in uses else uses.pop() if len(uses) == 1 else _NEITHER
+            uses.append(_NEITHER)
+    for place, outcome in enumerate((True, False)):
+        if any(test.deep_equals(statement.test) and outcome == known for test, known in settled):
+            uses[place] = _ASSIGNED
+    changed = names_assigned(statement)
+    settled[:] = [each for each in settled if not names_read(each[0]) & set(changed)]
+    if not names_read(statement.test) & set(changed):
+        settled += [
+            (statement.test, outcome) for outcome, use in zip((True, False), uses, strict=True) if use == _ASSIGNED
+        ]
+    return _READ if _READ in uses else uses[0] if uses[0] == uses[1] else _NEITHER
 
 
 @dataclass
@@ -145,7 +188,9 @@ class _Iteration:
                         self._forget(names_assigned(statement))
             case cst.AugAssign(target=cst.Name(value=name)):
                 sign = _SIGNS.get(type(statement.operator).__name__.removesuffix("Assign"), "")
-                self.values[name] = self._computed(sign, self._name(name), self.of(statement.value))
+                value = self._computed(sign, self._name(name), self._factor(sign, statement.value))
+                low = self._is_low(statement.target) or self._may_be_low(statement.value)
+                self.values[name] = OTHER if value == UNKNOWN and not low else value
             case _:
                 self._forget(names_assigned(statement))
 
@@ -176,6 +221,22 @@ class _Iteration:
 
     def of(self, node: Expression) -> str:
         """Returns what an expression holds."""
+        value = self._of(node)
+        return OTHER if value == UNKNOWN and not self._may_be_low(node) else value
+
+    def _may_be_low(self, node: Expression) -> bool:
+        inside = self.source.every(cst.BaseExpression, node)  # type: ignore[type-abstract]
+        return any(each is self.hidden.node or self._is_low(each) for each in inside)
+
+    def _is_low(self, node: Expression) -> bool:
+        held = self._name(node.value) if isinstance(node, cst.Name) else ""
+        return held in (LOW, UNKNOWN) or hidden_constant(self.source, node) == LOW
+
+    def _factor(self, sign: str, node: Expression) -> str:
+        """As `of`; but a small or negative factor does not keep a number low."""
+        return UNKNOWN if sign == "*" and (number(node) or 1) < LEAST_FACTOR else self.of(node)
+
+    def _of(self, node: Expression) -> str:
         if node is self.hidden.node:
             return self.hidden.hides
         if number(node) == 1:
@@ -191,7 +252,7 @@ class _Iteration:
                 return ZERO if self.of(node.expression) == ZERO else UNKNOWN
             case cst.BinaryOperation():
                 sign = _SIGNS.get(type(node.operator).__name__, "")
-                return self._computed(sign, self.of(node.left), self.of(node.right))
+                return self._computed(sign, self._factor(sign, node.left), self._factor(sign, node.right))
             case cst.IfExp():
                 both = {self.of(node.body), self.of(node.orelse)}
                 return both.pop() if len(both) == 1 else UNKNOWN
@@ -210,15 +271,17 @@ class _Iteration:
                 return left
             case "-" if left == right and left.startswith(_OLD):
                 return ZERO
-            case "*" | "@" if ZERO in either:
+            case "*" | "@" if ZERO in either and LOW not in either:
                 return ZERO
             case "*" if ONE in either:
                 return right if left == ONE else left
-            case "/" if left == ZERO or right == ONE:
+            case "/" if left == ZERO != right or right == ONE:
                 return left
-            case "+" | "*" if LOW in either:
+            case "+" if LOW in either and UNKNOWN not in either:
                 return LOW
-            case "-" if left == LOW != right:
+            case "*" if LOW in either and len(either) == 2 and UNKNOWN not in either:
+                return LOW
+            case "-" if left == LOW and right not in (LOW, UNKNOWN):
                 return LOW
         return UNKNOWN
 

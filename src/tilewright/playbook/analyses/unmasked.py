@@ -10,7 +10,9 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.masked_tiles import MaskedTile
+from tilewright.playbook.analyses.tile_shapes import Shapes
 from tilewright.playbook.analyses.unchanged import read_outside
+from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Function, Line, Source, dotted
 
 GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
@@ -32,8 +34,16 @@ class Unmasked:
 
 
 def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[MaskedTile]) -> Unmasked:
-    """Returns a loop without the masks of ``tiles``, and without the statements that only they need."""
+    """Returns a loop without the masks of ``tiles``, and without the statements that only they need.
+
+    Raises `NotApplicable` if a mask gives its tile another shape.
+    """
     changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
+    shapes = Shapes(source, function)
+    for tile in tiles:
+        shown, masked = shapes.of(tile.shown), shapes.of(tile.node)
+        if shown is not None and shown != masked and (masked is not None or shown == ()):
+            raise NotApplicable(f"{source.code(tile.shown)} has another shape than its masked tile")
     lines = {tile: _whole_line(source, tile) for tile in tiles}
     for tile, line in lines.items():
         changes[line or tile.node] = GONE if line else fitting(source, tile.node, source.code(tile.shown))

@@ -24,9 +24,9 @@ from tilewright.playbook.analyses.loop_bounds import (
     least,
     masked_loops,
 )
-from tilewright.playbook.analyses.masked_tiles import MaskedTile, MaskLimit, loops_with_masks
+from tilewright.playbook.analyses.masked_tiles import LOW, MaskedTile, MaskLimit, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
-from tilewright.playbook.analyses.unchanged import carried, changed_names, read_outside
+from tilewright.playbook.analyses.unchanged import UNKNOWN, carried, changed_names, read_outside
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
@@ -100,11 +100,12 @@ def _bounds(
         changed = changed_names(source, function, loop, tile)
         if changed is None:
             return None
+        low = {name for name, value in changed.items() if value in (LOW, UNKNOWN)}  # another iteration may read it
         for limit in tile.limits:
-            if limit.is_end and not changed & outside:
+            if limit.is_end and not (changed.keys() & outside or low & kept):
                 bounds = (each.bound(fully=False) for each in (limit, *tile.onsets))
                 ends.append((limit.guards, reduce("max({}, {})".format, bounds)))
-            elif not limit.is_end and not changed & kept and not tile.onsets:
+            elif not limit.is_end and not changed.keys() & kept and not tile.onsets:
                 starts.append(limit)
     header = Header.of(source, loop)
     first = ((guards, header.after(text)) for guards, text in guarded(starts, fully=False))

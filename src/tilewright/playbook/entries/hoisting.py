@@ -12,10 +12,10 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, parameters
 from tilewright.playbook.base import Effect, EntryDescription
 from tilewright.playbook.rewriting import Rewritable, Rewriting, moved_up
-from tilewright.source.syntax import Function, Line, Source
+from tilewright.source.syntax import Function, Line, Source, argument
 
 BEFORE_LOOP = "before the loop"
 
@@ -38,13 +38,15 @@ class Hoisting(Rewriting[Rewritable[Line]]):
 
     def places(self, source: Source, function: Function) -> Iterator[Rewritable[Line]]:
         """Yields assignments under an ``if`` in a loop. Each moves before the outermost loop that keeps its value."""
-        effects, counted = Effects(source, function), names_assigned(function)
+        effects, counted, given = Effects(source, function), names_assigned(function), parameters(function)
         for statement in source.every(Line, function):
             targets = names_assigned(statement)
-            once = targets and all(counted[name] == 1 for name in targets)
+            once = targets and all(counted[name] == 1 and name not in given for name in targets)
             if not once or len(statement.body) != 1 or not isinstance(statement.body[0], cst.Assign):
                 continue
-            loop = _around(source, statement) if source.every(cst.Call, statement) else None
+            calls = source.every(cst.Call, statement)
+            unchecked = any(argument(call, "check_bounds") is not None for call in calls)  # the branch may guard it
+            loop = _around(source, statement) if calls and not unchecked else None
             if loop is not None and effects.is_pure(statement):
                 what = f"{' and '.join(targets)}, the same in each iteration"
                 yield Rewritable(statement, what, {BEFORE_LOOP: partial(moved_up, source, statement, loop)})

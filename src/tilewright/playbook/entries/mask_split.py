@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.analyses.loop_bounds import Header, LoopBound, counted, greatest, guarded, least, masked_loops
 from tilewright.playbook.analyses.masked_tiles import MaskedTile, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
@@ -99,6 +100,9 @@ def _edges(header: Header, tiles: Sequence[MaskedTile]) -> tuple[LoopBound, Loop
 
 def _in_two_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:
     header = Header.of(source, loop)
+    pure = Effects(source, site.function(source)).is_pure(loop.iter)
+    if not pure or names_read(loop.iter) & set(names_assigned(loop)):
+        raise NotApplicable(f"{source.name}:{site.line}: the range of this loop cannot be computed a second time")
     first, last = _known_edges(source, site, header, tiles)
     if len(first.parts) > 1 and len(last.parts) > 1:
         raise NotApplicable(f"{source.name}:{site.line}: a window needs masks at both of its edges: three loops")

@@ -174,9 +174,11 @@ def _updates(source: Source, loop: cst.For, name: str) -> Iterator[tuple[Line, s
         value = line.body[0].value if isinstance(line.body[0], cst.Assign) else None
         if plain_target(line) == name and isinstance(value, cst.Call):
             called, given = tile_call(source, value), [dotted(arg.value) for arg in value.args]
-            if called in _COMBINED and given.count(name) == 1:
+            if sum(name in names_read(arg.value) for arg in value.args) != 1:
+                continue  # the other operands depend on the old value
+            if called in _COMBINED and name in given and len(given) == 2:
                 yield line, called
-            if called == "mma" and dotted(argument(value, "acc", 2) or value) == name and given.count(name) == 1:
+            if called == "mma" and dotted(argument(value, "acc", 2) or value) == name:
                 yield line, "+"
 
 
@@ -314,7 +316,7 @@ def _range(source: Source, loop: cst.For, part: str, knob: str) -> Expression:
     """Returns the range of every ``knob``-th iteration, beginning with that of number ``part``."""
     bounds = range_of(loop)
     end = source.code(bounds[0] if len(bounds) == 1 else bounds[1])
-    first = "" if len(bounds) == 1 or number(bounds[0]) == 0 else f"{source.code(bounds[0])} + "
+    first = "" if len(bounds) == 1 or number(bounds[0]) == 0 else f"{text_of(source, bounds[0])} + "
     step = "" if len(bounds) < 3 else f" * {text_of(source, bounds[2])}"
     return cst.parse_expression(f"range({first}{part}{step}, {end}, {knob}{step})")
 

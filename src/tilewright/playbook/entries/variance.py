@@ -16,7 +16,7 @@ smaller than both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,10 +25,12 @@ import libcst as cst
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, row_length
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
+from tilewright.playbook.analyses.deviations import differences, refuse_other_elements, starts_at_zero
 from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.loop_sums import Statements, Sum, needed, read_from_outside, sums_of
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.unchanged import read_later
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -137,7 +139,13 @@ def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, c
     mean = chain[0]
     assert isinstance(mean, cst.SimpleStatementLine) and isinstance(mean.body[0], cst.Assign)
     _refuse_unless_linear(source, mean.body[0].value, total)
-    _refuse_other_uses(source, loops[1], {target for each in chain for target in names_assigned(each)})
+    _refuse_other_reads(source, loops, total, squared.name, mean)
+    means = differences(source, loops[1], {target for each in chain for target in names_assigned(each)})
+    refuse_other_elements(
+        source, source.kernels[kernel], found, loops, totals, mean.body[0].value, means, squared.statement, deviation
+    )
+    if not starts_at_zero(source, loops[0], total):
+        raise NotApplicable(f"{total} does not begin at 0")
     quotient = renamed(mean.body[0].value, {total: squared.name})
     variance = _found_after(source, found, loops[1], source.code(quotient), squared.name)
     difference = around.replace(_INSIDE, deviation) if around else deviation
@@ -239,44 +247,18 @@ def _refuse_unless_linear(source: Source, quotient: Expression, total: str) -> N
         raise NotApplicable(f"{source.code(quotient)} is no mean of {total}")
 
 
-def _refuse_other_uses(source: Source, loop: cst.For, means: Collection[str]) -> None:
-    """Raises `NotApplicable` unless all that a loop does with the mean is to subtract it."""
-    pending, seen = list(means), set(means)
-    while pending:
-        name = pending.pop()
-        for node in source.every(cst.Name, loop.body):
-            if node.value != name or isinstance(source.parent(node), cst.AssignTarget):
-                continue
-            if (target := _subtracted_or_assigned(source, node)) is None:
-                raise NotApplicable(f"the second loop does more with {name} than to subtract it")
-            if target and target not in seen:
-                seen.add(target)
-                pending.append(target)
-
-
-def _subtracted_or_assigned(source: Source, node: cst.CSTNode) -> str | None:
-    """Returns "" for a mean that is subtracted, and the name to which it is assigned, perhaps reshaped; None for
-    any other use."""
-    while True:
-        above = source.parent(node)
-        match above:
-            case cst.BinaryOperation(operator=cst.Subtract(), right=right) if right is node:
-                return ""
-            case cst.Arg() if isinstance(call := source.parent(above), cst.Call):
-                if tile_call(source, call) == "sub" and call.args[1] is above:
-                    return ""
-                if tile_call(source, call) not in ("reshape", "astype", "broadcast_to") or call.args[0] is not above:
-                    return None
-                above = call
-            case cst.Attribute() if isinstance(call := source.parent(above), cst.Call):
-                above = call
-            case cst.Subscript(value=value) if value is node:
-                pass
-            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))]):
-                return target
-            case _:
-                return None
-        node = above
+def _refuse_other_reads(source: Source, loops: tuple[cst.For, cst.For], total: str, squares: str, mean: Line) -> None:
+    """Raises `NotApplicable` if a loop computes more than its sum, or if ``total`` gives more than the mean."""
+    for loop, own in zip(loops, (total, squares), strict=True):
+        for name in sorted({*names_assigned(loop)} - {own}):
+            if read_later(source, loop, name):
+                raise NotApplicable(f"the kernel needs {name} after the loop that computes {own}")
+    block = source.parent(mean)
+    assert isinstance(block, cst.IndentedBlock)
+    between = block.body[block.body.index(loops[0]) + 1 : block.body.index(mean)]
+    later = plain_target(mean) != total and read_later(source, mean, total)
+    if later or any(total in names_read(each) for each in between):
+        raise NotApplicable(f"the kernel needs {total} for more than the mean")
 
 
 def _found_after(source: Source, found: Chunked, loop: cst.For, text: str, squares: str) -> Expression:
@@ -289,6 +271,8 @@ def _found_after(source: Source, found: Chunked, loop: cst.For, text: str, squar
         reads = [node for node in reads if not isinstance(source.parent(node), cst.AssignTarget)]
         for node in source.every(cst.BaseExpression, statement):  # type: ignore[type-abstract]
             if len(reads) == 1 and _bare_text(source, node) == text:
+                if not names_assigned(statement)[squares] and read_later(source, statement, squares):
+                    raise NotApplicable(f"the kernel needs {squares} for more than the variance")
                 return node
         break
     raise NotApplicable(f"{squares} is not divided in the same way as the sum: {text}")
@@ -317,9 +301,11 @@ def _fused(source: Source, kernel: str, moments: _Moments) -> Source:
     mean = _line(f"{target} = {pivot} + {shift}").with_changes(trailing_whitespace=moments.mean.trailing_whitespace)
     middle[at : at + 1] = [shifted, mean]
     rest = [_with_shift(source, each, moments.variance, shift) for each in body[end + 1 :]]
+    divisor = needed(moments.moved, names_read(moments.mean))
     new_body = [
-        *body[:begin], *_first_chunk(source, kernel, moments, quotient, pivot),
-        *(renamed(_bare(each), names) for each in moments.chain), *moments.moved,
+        *body[:begin], *divisor, *_first_chunk(source, kernel, moments, quotient, pivot),
+        *(renamed(_bare(each), names) for each in moments.chain),
+        *(each for each in moments.moved if each not in divisor),
         _with_sum(second, moments, names), *middle, *rest,
     ]  # fmt: skip
     return source.changed({moments.found.block: moments.found.block.with_changes(body=new_body)})
