@@ -168,6 +168,12 @@ def test_rows_that_fit_into_registers_promise_less(tmp_path: Path) -> None:
     assert promises == [SHORT, 1.0]
 
 
+def test_a_divisor_between_the_loops_is_computed_before_the_pivot(tmp_path: Path) -> None:
+    text = STATISTICS.replace("    mean = total / COLUMNS", "    inverse = 1.0 / COLUMNS\n    mean = total * inverse")
+    new = applied(ENTRY, text.replace("squares / COLUMNS", "squares * inverse"), tmp_path, ONE_LOOP)
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
@@ -200,6 +206,7 @@ def test_rows_that_fit_into_registers_promise_less(tmp_path: Path) -> None:
         (LAST, LAST + "    ct.store(mean_of, (row,), squares)\n", "needs squares for more than the variance"),
         (LAST, LAST + "    ct.store(mean_of, (row,), values)\n", "needs values after the loop that computes total"),
         (LAST, LAST + "    ct.store(mean_of, (row,), centred)\n", "needs centred after the loop that computes squares"),
+        ("COLUMNS).resh", "COLUMNS - mean * mean).resh", "corrects the variance by the mean"),
         ("keepdims=True)  # of a chunk", "keepdims=True) + total", "do not compute|compute more than a mean"),
     ],
 )

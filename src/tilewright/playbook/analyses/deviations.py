@@ -45,11 +45,13 @@ def refuse_other_elements(
     if summed != subtracted:
         raise NotApplicable("the second loop does not subtract the mean from the elements that the first one sums")
     masks = [{_expanded(source, loop, cond) for _, cond in _masked(source, loop)} for loop in loops]
-    ends = {found.length, *(source.code(each) for each in source.every(cst.BaseExpression, mean))}  # type: ignore[type-abstract]
+    values = [reaching(source, each.value, each) for each in source.every(cst.Name, mean)]
+    parts = [mean, *(each.value for each in values if each is not None and each.value is not None)]
+    ends = {source.code(each) for part in parts for each in source.every(cst.BaseExpression, part)}  # type: ignore[type-abstract]
     factor = "1" if len(range_of(second)) > 2 else found.tile
     inside = {
         tile.node for tile in masked_tiles(source, function, second)
-        if not tile.unknown and all(_ends_at(limit, factor, found.tile, ends) for limit in tile.limits)
+        if not tile.unknown and all(_ends_at(limit, factor, found.tile, ends | {found.length}) for limit in tile.limits)
     }  # fmt: skip
     known = not masks[0] and all(call in inside for call, _ in _masked(source, second))
     if masks[0] != masks[1] and not known:

@@ -148,6 +148,9 @@ def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, c
         raise NotApplicable(f"{total} does not begin at 0")
     quotient = renamed(mean.body[0].value, {total: squared.name})
     variance = _found_after(source, found, loops[1], source.code(quotient), squared.name)
+    line = next(each for each in source.parents(variance) if isinstance(each, cst.BaseStatement))
+    if isinstance(line, Line) and set(names_assigned(mean)) & names_read(line) and source.parent(line) is found.block:
+        raise NotApplicable(f"{kernel} corrects the variance by the mean")
     difference = around.replace(_INSIDE, deviation) if around else deviation
     return _Moments(found, loops, total, squared, difference, mean, variance, moved, chain[1:])
 
