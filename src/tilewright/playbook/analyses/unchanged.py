@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from tilewright.playbook.analyses.chunk_loops import LEAVING
 from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read, pairs_of, reaching
 from tilewright.playbook.analyses.masked_tiles import LOW, ZERO, MaskedTile, hidden_constant, negated
-from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import new_axes, rearranged, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 ONE, UNKNOWN = "one", "unknown"
@@ -29,7 +30,6 @@ _SPREAD = ("expand_dims", "broadcast_to")
 _TURNED = ("transpose", "permute", "cat", "extract")
 _SIGNS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "MatrixMultiply": "@"}
 _CALLED = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "matmul": "@"}
-_LEAVING = (cst.Break, cst.Continue, cst.Return, cst.While)
 
 
 def changed_names(source: Source, function: Function, loop: cst.For, hidden: MaskedTile) -> set[str] | None:
@@ -37,7 +37,7 @@ def changed_names(source: Source, function: Function, loop: cst.For, hidden: Mas
 
     None if the iteration may store, or end the loop.
     """
-    leaves = any(source.every(kind, loop.body) for kind in _LEAVING)
+    leaves = any(source.every(kind, loop.body) for kind in (*LEAVING, cst.While))
     if leaves or not Effects(source, function).stores_nothing(loop.body):
         return None
     run = _Iteration(source, hidden)
@@ -216,7 +216,9 @@ class _Iteration:
                 return right if left == ONE else left
             case "/" if left == ZERO or right == ONE:
                 return left
-            case "+" | "*" if LOW in either:
+            case "+" if LOW in either:
+                return LOW
+            case "*" if LOW in either and len(either) > 1:  # the product of two is high
                 return LOW
             case "-" if left == LOW != right:
                 return LOW
@@ -225,10 +227,7 @@ class _Iteration:
     def _called(self, node: cst.Call) -> str:
         tile = tile_call(self.source, node)
         name = tile or dotted(node.func)
-        inside = same_elements(self.source, node)
-        if inside is None and (shaped := reshaped(self.source, node)) is not None:
-            inside = shaped[0]
-        if inside is not None:
+        if (inside := rearranged(self.source, node)) is not None:
             return self.of(inside)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in _TURNED and not tile:
             return self._turned(node.func.value)

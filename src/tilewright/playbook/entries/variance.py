@@ -28,7 +28,7 @@ from tilewright.playbook.analyses.dataflow import Effects, assignments, names_as
 from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.loop_sums import Statements, Sum, needed, read_from_outside, sums_of
 from tilewright.playbook.analyses.renaming import renamed
-from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, rearranged, tile_call
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -144,7 +144,7 @@ def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, c
     return _Moments(found, loops, total, squared, difference, mean, variance, moved, chain[1:])
 
 
-_INSIDE, _TOTAL = "reduced_", "total_"
+_INSIDE, _TOTAL = "_tile_that_is_reduced_", "_sum_of_the_row_"
 """Names that stand for the tile in the text of a reduction, and for the sum in a loop that is renamed."""
 
 
@@ -223,7 +223,7 @@ def _refuse_unless_linear(source: Source, quotient: Expression, total: str) -> N
                     break
                 above = call
             case cst.Attribute() if isinstance(call := source.parent(above), cst.Call):
-                if reshaped(source, call) is None and same_elements(source, call) is None and dotted(above):
+                if rearranged(source, call) is None and dotted(above):
                     break
                 above = call
             case cst.Subscript(value=value) if value is node:
