@@ -22,8 +22,8 @@ from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
 from tilewright.task.task import Launch
 
-NEAR = (1, -1, 2, 4, 8)
-"""What is added to an extent, to learn whether the task serves extents that are no multiples of 2, 4, 8 or 16."""
+NEAR = (1, -1, 2, 4, 8, 16, 32, 64, 128)
+"""What is added to an extent, to learn whether the task serves extents that are no multiples of 2, 4, … or 256."""
 Listed = TypeVar("Listed", cst.Param, cst.BaseElement, cst.BaseDictElement)
 
 
