@@ -101,7 +101,7 @@ def silence() -> None:
 
 
 def _on_its_way() -> bool:
-    """Whether this thread handles a `Signalled`: it cleans up, or turns it into an `Interrupted`."""
+    """Returns whether this thread handles a `Signalled`: it cleans up, or turns it into an `Interrupted`."""
     handled = sys.exc_info()[1]
     while handled is not None and not isinstance(handled, Signalled | Interrupted):
         handled = handled.__context__

@@ -283,6 +283,8 @@ def scratch(name: str, shape: Sequence[int], dtype: str) -> ArraySpec:
 
     The kernel finds zeros in it at every launch, and nothing that it leaves there is kept. Setting the zeros counts as
     a part of the launch.
+
+    shape: positive numbers of elements. Raises TaskError for another shape, or an unknown dtype.
     """
     if dtype not in ITEM_BYTES:
         raise TaskError(f"scratch '{name}': unknown dtype '{dtype}'; known: {', '.join(ITEM_BYTES)}")
