@@ -23,12 +23,12 @@ from itertools import pairwise
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, row_length
+from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, site_of_passes
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.loop_sums import Statements, Sum, needed, read_from_outside, sums_of
 from tilewright.playbook.analyses.renaming import renamed
-from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, rearranged, tile_call
+from tilewright.playbook.analyses.tile_shapes import rearranged, tile_call
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -44,8 +44,6 @@ from tilewright.records import Value
 from tilewright.source.syntax import Expression, Line, Source, argument, dotted, number
 
 ONE_LOOP = "one loop"
-SHORT = 0.5
-"""The promise for rows that fit into registers: `one_pass` reads them once, this change twice."""
 
 
 class Variance(Entry):
@@ -67,10 +65,8 @@ class Variance(Entry):
         moments = unless_refused(_moments, source, kernel) if kernel in source.kernels else None
         if moments is None:
             return []
-        longest = max(row_length(moments.found, source, kernel, launch) for launch in facts.launches)
-        promise = SHORT if longest <= FIT_IN_REGISTERS else 1.0
-        what, why = f"passes for {moments.total} and {moments.squares.name}", f"rows of up to {longest:,} elements"
-        site = Site.at(source, source.kernels[kernel], what, (ONE_LOOP,), promise, why)
+        what = f"passes for {moments.total} and {moments.squares.name}"
+        site = site_of_passes(source, kernel, moments.found, facts, what, ONE_LOOP)
         return [site] if self.applies(source, site) else []
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
