@@ -89,8 +89,8 @@ def interruptible(received: list[int]) -> Iterator[None]:
     finally:
         ended = True
         for number, handler in before.items():
-            if number not in received and signal.getsignal(number) is interrupt:  # a late look still arrives, perhaps
-                signal.signal(number, handler)  # that of a block inside this one
+            if number not in received and signal.getsignal(number) is interrupt:  # else a late look may still arrive
+                signal.signal(number, handler)
         if received:
             silence()  # again, because the end of a `warnings.catch_warnings` restores the filters
 
