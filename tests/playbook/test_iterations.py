@@ -30,7 +30,7 @@ def through(x, first, last):
 
 @ct.kernel
 def kernel(x, WIDTH: ct.Constant[int], CAUSAL: ct.Constant[bool], length):
-    m, h = ct.bid(0), ct.bid(1)
+    m, h = ct.bid(0), ct.bid(axis=1)
     if h >= 2:
         return
     end = ct.cdiv(x.shape[0], WIDTH)

@@ -175,10 +175,11 @@ class Scalars:
                 return all(results) if isinstance(op, ast.And) else any(results)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.value(body if self.value(test) else orelse)
-            case ast.Call(func=func, args=args):
+            case ast.Call(func=func, args=args, keywords=keywords):
                 name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
                 if name in ("bid", "num_blocks"):
-                    return (self.block if name == "bid" else self.grid)[self.value(args[0])]
+                    [axis] = [*args, *(each.value for each in keywords)]
+                    return (self.block if name == "bid" else self.grid)[self.value(axis)]
                 return _CALLS[name](*map(self.value, args))
         return NotKnown
 
