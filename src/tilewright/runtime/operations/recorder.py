@@ -105,7 +105,7 @@ class OperationRecorder:
         return True
 
     def is_whole(self) -> bool:
-        """Returns whether all modes of this recorder are in place. Torch takes a mode off shortly before it calls it."""
+        """Returns whether all modes of this recorder are in place. Torch takes a mode off just before it calls it."""
         return not self._modes or all(now >= then for now, then in zip(_depth(), self._depth, strict=True))
 
     def stop(self) -> None:
