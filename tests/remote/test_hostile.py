@@ -229,6 +229,7 @@ def test_answers_that_are_none_are_one_line(
     monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
     (tmp_path / "x.py").touch()
     monkeypatch.chdir(tmp_path)
+    Path("x.py").touch()
     code = main(["agent", "speed up x.py", "--on", "ssh:gpu1"])
     error = capsys.readouterr().err
     assert code == 3 and error.startswith("error: ") and error.count("\n") == 1 and "\x1b" not in error, error
