@@ -227,7 +227,6 @@ def test_answers_that_are_none_are_one_line(
     script = tmp_path / "ssh.py"
     script.write_text(f"import sys\nprint({answer}, flush=True)\nsys.stdin.buffer.read()\n")
     monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
-    (tmp_path / "x.py").touch()
     monkeypatch.chdir(tmp_path)
     Path("x.py").touch()
     code = main(["agent", "speed up x.py", "--on", "ssh:gpu1"])
