@@ -227,6 +227,7 @@ def test_answers_that_are_none_are_one_line(
     script.write_text(f"import sys\nprint({answer}, flush=True)\nsys.stdin.buffer.read()\n")
     monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
     monkeypatch.chdir(tmp_path)
+    Path("x.py").touch()
     code = main(["agent", "speed up x.py", "--on", "ssh:gpu1"])
     error = capsys.readouterr().err
     assert code == 3 and error.startswith("error: ") and error.count("\n") == 1 and "\x1b" not in error, error
