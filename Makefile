@@ -1,5 +1,6 @@
 # make demo       set up, then tune a real kernel: measured where a GPU is, predicted elsewhere
 # make test       set up, then run the tests that need no GPU
+# make test-long  the longest of them, which make test leaves out: whole runs, five minutes
 # make test-gpu   the tests that need one
 # make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
 # make test-cutedsl  the tests of kernels in CuTe DSL, in a further environment (260 MB, NVIDIA's own licence)
@@ -10,7 +11,7 @@
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo lint check test test-gpu test-hosts test-versions test-cutedsl test-ray
+.PHONY: setup demo lint check test test-long test-gpu test-hosts test-versions test-cutedsl test-ray
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -52,6 +53,9 @@ check: lint
 LIMITS := --timeout 400 -o faulthandler_timeout=500 -o faulthandler_exit_on_timeout=true
 test: setup
 	$(PY) -m pytest -n 2 --dist worksteal $(LIMITS)
+
+test-long: setup
+	$(PY) -m pytest -n 2 $(LIMITS) -m long
 
 test-gpu: setup
 	$(PY) -m pytest -m gpu

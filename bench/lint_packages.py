@@ -3,10 +3,10 @@
     python bench/lint_packages.py FOLDER OUT.json [--sheet FOLDER2]
     python bench/lint_packages.py OUT.json --judged A.json B.json
 
-This is the third draw. Its packages are those of the pool that the second did not draw. FOLDER keeps the unpacked
-wheels; a package that is there is not fetched again. A package without a wheel for Python 3.12, with one above 100 MB,
-or without a finding is passed over. Packages are drawn until ten have findings and sixty findings are there, or the
-pool ends.
+This is the fourth draw, from a new pool: the three before used up the old one, which is in this file's history. FOLDER
+keeps the unpacked wheels; a package that is there is not fetched again. A package without a wheel for Python 3.12, with
+one above 100 MB, or without a finding is passed over: pip fetches a source distribution only by running its build.
+Packages are drawn until ten have findings and sixty findings are there, or the pool ends.
 Two judges then read ``sheet.md`` in FOLDER2, apart from one another, and the packages' sources beside it. A verdict
 file maps the number of a finding to ``true``, ``useless`` (right, but nobody would change the code for it) or
 ``false``, each with a reason.
@@ -31,37 +31,38 @@ from tilewright.errors import TilewrightError
 from tilewright.lint.linting import lint_paths
 from tilewright.lint.rule import LintFinding
 
-SEED, PACKAGES, FINDINGS = 20261130, 10, 60
-SECOND = BENCH / "recorded" / "lint-packages-2026-11-28.json"
-"""The record of the second draw (seed 20261129)."""
+SEED, PACKAGES, FINDINGS = 20261201, 10, 60
+EARLIER = [BENCH / "recorded" / f"lint-packages-{draw}2026-11-28.json" for draw in ("first-", "", "third-")]
+"""The records of the draws with the seeds 20261128, 20261129 and 20261130. None of their packages is drawn again."""
 POOL = """
-    accelerated-scan adam-mini aphrodite-engine areal auto-gptq axolotl bitblas bm3d-triton boltz came-pytorch
-    causal-conv1d colortransfer-triton colossalai comfy-kitchen compressed-tensors crossentropy-triton
-    cuda-kernel-verifier cuda-triton-multiarch cupydiff cut-cross-entropy cutile-gpt cutile-stencil cuzipnn diffsynth
-    dinfer disentangled-flash dlblas dsalt ebt-flash-attention eigentune emerging-optimizers evo2 exllamav2 exllamav3
-    fast-plaid fastaf fasterkernels fastvideo flame flash-attention-softmax-n flash-attention-x flash-attn-triton
-    flash-colsum flash-kmeans flash-mlm flash-sinkhorn flash-swiglu-mlp flash-xlstm-exp flashslice flashspec
-    fouroversix freesolo-chalk fused-turboquant fvdb galore-torch geak-eval gemlite gptq-triton gptqmodel gpucheck
-    gram-newton-schulz grouped-mm-bf16 gru-qat heavyball helion hilbertsfc hqq hydragen ibu-boost internevo jax-triton
-    jvp-flash-attention kernels kvcached kvpress lanczos-triton late-interaction-kernels lightllm llmcompressor
-    lmcache local-corr-lumi localcorr mamba-ssm mandelbrot-benchmark megablocks megatron-core memeff minference
-    mingru-scans mirai-compiler mlstm-kernels nano-triton nanotron natten nunchaku omnivoice-triton onecomp-runtime
-    openfold optimum-quanto orda-kernel otf-llm parallax-kernel ply-ai prlx pytorch-optimizer qattn qwen3-tts-triton
-    rfdetr-ghost ring-flash-attn rotalabs-accel saga-activation sageattention siglip-kernel simpletuner
-    space-filling-pytorch spconv-triton st-attn stanford-stk stripedhyena tetherpy titans-pytorch tokenspeed-iris
-    tokenspeed-triton-kernels tokenspeed-tritonblas torch-fps torchnorm torchtitan torchtune tridec triton-augment
-    triton-autolib triton-blackhole triton-copilot triton-csprng triton-kernels triton-lib triton-muon-adamw
-    triton-neural triton-qml triton-runner triton-sigmoid triton-sleuth triton-submodular triton-transformer
-    triton-util triton-utils triton-viz tritonllm tritonparse ttsem turboadam turbopress turboquant turboquant-engine
-    turboquant-gpu turboquant-vllm use-triton-in-paddle verl vllm-omni vsa xfuser xlstm xtuner yunchang zion-60eb
+    adafactor8bit adaptq ai2-olmo-core aither-kvcache amass-kv amazingvmsloth amd-quark arctic-inference arctic-training
+    attention-kernels attn-gym auto-round axiomlm axolotl-ringmaster b10-kernel b12x bitcompute blazeinfer bsbr
+    cache-dit chill-attention chronicals coda-kernels codon-motif colabfold-kernels cuda-linear-attention dark-rl
+    eagle-harness experts4bit-qlora fairchem-core fast-attn-kernels fast-trimul fastbsa fastflash-attention
+    flash-attn-res flash-dmattn flash-head flash-hog flash-maxsim flash-msa flash-sparse-attn
+    flashattention2-custom-mask flashdiffusion fmchisel fms-acceleration-foak fpscan frankenstein-transformer
+    fusion-advisor glq greyhound-kernels gridbook grouped-nf4-gemm h3-sparse-attn hackers-kernels humming-kernels
+    hydra-attention kakeyalattice kernel-lens kernelforge kernelsmith kestrel-kernels kmol kt-kernel ktransformers lasp
+    leetdecoding light-llm-hp lightning-thunder lion-pytorch liteinfer llm-foundry locks-kv luminamoon mamba3-ssm
+    megatron-bridge memodo meshinfer mini-infer morphottention ms-swift nano-vllm-voxcpm nemo-automodel
+    noflash-attention nvidia-modelopt nvidia-physicsnemo nvsubquadratic omnimuon opengdn paroquant piper-kernels
+    polarquant polylora power-attention qllm retention rosa-torch sabi-mla-vllm scree simpler-flash sketchssm smol-vllm
+    sparsepr sparsevideo special-attentions-pack spectralquant specux standardkernels superlinear tessera-quant tilelang
+    tileops tokenspeed-kernel tokenspeed-kernel-amd torch-structured torchrec tqkv transformer-engine transformers
+    trasmuon-pytorch tree-recurrence trifast ttfs turbo-attn turbopairformer turboquant-plus-vllm turboquant-pro
+    turboquantdc vidrial vllm-ascend vllm-df11 vllm-factory vllm-rbln whisper-blaze
 """.split()  # noqa: SIM905 -- a literal list would have a line for each name
-"""Packages of PyPI whose summary names Triton or cuTile, or that are known to have such kernels.
-The second draw took 42 of them.
+"""Packages of PyPI, chosen by name and summary alone; no source of theirs was read, and none was fetched.
 
-Left out are packages that were read while the rules were written: those of the first draw with seed 20261128 (whose
-findings led to narrower rules), adasplash, bastile, colsearch, deepspeed, fla-core, flash-attention-triton, flashlib,
-flashnn, flashinfer, kernel-fun, liger-kernel, mase-triton, miniworld-engine, moe-ops, ninetoothed, stackkernels,
-tilegym, triformer, trinix, unsloth-zoo, vllm, xformers and xjh-gems, and copies of them.
+A list of PyPI's packages with their summaries, made in November 2026, was searched for Triton, CUDA and GPU kernels,
+attention, state space models, mixtures of experts, quantization, KV caches, speculative decoding, optimizers, and the
+serving and training of language models. Of those found, the pool has the ones that by name or summary have kernels
+of their own for Nvidia or AMD GPUs, or extend an engine that has, and well-known libraries that contain Triton kernels.
+
+Left out are the packages of the earlier pools, those that were read while the rules were written (adasplash, bastile,
+colsearch, deepspeed, fla-core, flash-attention-triton, flashlib, flashnn, flashinfer, kernel-fun, liger-kernel,
+mase-triton, miniworld-engine, moe-ops, ninetoothed, stackkernels, tilegym, triformer, trinix, unsloth-zoo, vllm,
+xformers and xjh-gems), Triton itself, and copies and forks of all these, known by name or summary.
 """
 LARGEST = 100e6
 AROUND = 12
@@ -104,9 +105,9 @@ def row_of(number: int, package: str, finding: LintFinding, root: Path) -> dict[
 
 
 def undrawn() -> list[str]:
-    """Returns the packages of the pool that the second draw neither used nor passed over."""
-    second = json.loads(SECOND.read_text())
-    return [package for package in POOL if package not in second["packages"] and package not in second["passed over"]]
+    """Returns the packages of the pool that no earlier draw put in its order."""
+    seen = {package for record in EARLIER for package in json.loads(record.read_text())["order"]}
+    return [package for package in POOL if package not in seen]
 
 
 def drawn(folder: Path) -> dict[str, Any]:

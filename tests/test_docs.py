@@ -120,6 +120,7 @@ def commands() -> Iterator[tuple[str, str]]:
                 yield document.name, match["text"]
 
 
+@pytest.mark.long
 def test_what_triton_users_are_shown_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

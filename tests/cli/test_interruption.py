@@ -133,6 +133,26 @@ def test_sigterm_ends_a_command_also_where_sigint_is_ignored(tmp_path: Path) -> 
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "terminated\n")
 
 
+def test_a_late_look_ends_nothing() -> None:
+    """The thread looks once more after the end of its block, and of the block around it."""
+    code = """
+import os, signal, time
+from tilewright.cli.interruption import Signalled, interruptible
+try:
+    with interruptible([]), interruptible([]):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(600)
+except Signalled:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("still here")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr
+
+
 NOEXCEPT = 'extern "C" void work(void (*step)()) noexcept { for (;;) step(); }'
 """C++ that must not throw and calls Python again and again. Python's shutdown throws in such a thread."""
 TASK = """

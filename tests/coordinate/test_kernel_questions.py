@@ -39,6 +39,7 @@ def test_without_a_kernel_nobody_goes_on() -> None:
     assert delegation.specialist == "triton" and answer.summary.startswith("needs a proposer: ") and not answer.file
 
 
+@pytest.mark.long
 def test_the_command_line_ends_with_both_routes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

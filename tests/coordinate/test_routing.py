@@ -278,6 +278,7 @@ def test_the_file_that_a_question_names_is_read(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     assert kernels_named_in("tune k.py") == FileKernels("k.py", {"cutile": ("k",)})
     assert kernels_named_in("tune other.py") is None
+    assert kernels_named_in("tune ~nobody-of-this-name/k.py") is None
     assert routed("tune k.py", kernels_named_in("tune k.py")) == "cutile"
     (tmp_path / "broken.py").write_text("def (:\n")
     assert kernels_named_in("tune broken.py") is None

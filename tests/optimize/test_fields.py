@@ -50,6 +50,7 @@ def combined(optimized: Optimized) -> Iteration:
     return iteration
 
 
+@pytest.mark.long
 def test_the_combination_is_proposed_verified_and_listed(optimized: Optimized, combined: Iteration) -> None:
     """Tile access and a persistent grid, with several rows a tile: correct, and to be confirmed on a GPU."""
     assert combined.correctness == "PASS"
@@ -63,6 +64,7 @@ def test_the_combination_is_proposed_verified_and_listed(optimized: Optimized, c
     assert "(min(D0, hardware.sms * config.BLOCKS_PER_SM" in patch, "the launch of the task is changed, too"
 
 
+@pytest.mark.long
 def test_no_version_makes_only_one_of_the_changes(combined: Iteration) -> None:
     """Tile access alone is not compiled here: it is an entry of its own, and some kernels do not compile with it."""
     assert {attempt.value.split(", ")[0] for attempt in combined.attempts} == {
@@ -73,6 +75,7 @@ def test_no_version_makes_only_one_of_the_changes(combined: Iteration) -> None:
     assert all(", persistent=" in attempt.value for attempt in combined.attempts)
 
 
+@pytest.mark.long
 def test_the_change_is_tried_with_the_hints_that_interact(combined: Iteration) -> None:
     values = [attempt.value for attempt in combined.attempts]
     for hint in ("occupancy=", "worker_warps=8", "latency="):

@@ -551,6 +551,7 @@ def test_other_tiles_are_kept_on_reduced_shapes_only_if_the_untouched_code_is_to
     assert [n for n, _, _ in found.to_confirm] == ([] if kept else [1])
 
 
+@pytest.mark.long
 def test_tiles_of_a_gelu_do_not_shrink_to_16(tmp_path: Path) -> None:
     """A run without a GPU left 16×16 tiles on the branch."""
     found = never_kept(GELU, tmp_path, "tile_sizes")

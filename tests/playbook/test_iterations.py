@@ -19,9 +19,18 @@ def inner(x, first, *, width):
         pass
 
 
+def deep(first, last):
+    for n in range(first, 8):
+        pass
+
+
+def through(x, first, last):
+    deep(first + 1, last=last)
+
+
 @ct.kernel
 def kernel(x, WIDTH: ct.Constant[int], CAUSAL: ct.Constant[bool], length):
-    m, h = ct.bid(0), ct.bid(1)
+    m, h = ct.bid(0), ct.bid(axis=1)
     if h >= 2:
         return
     end = ct.cdiv(x.shape[0], WIDTH)
@@ -29,13 +38,16 @@ def kernel(x, WIDTH: ct.Constant[int], CAUSAL: ct.Constant[bool], length):
         end = min(end, m + 1)
     loaded = ct.load(length, (0,), (1,)).item()
     rest = end - loaded
+    through(x, m, loaded)
     for n in range(end):
         pass
     inner(x, m, width=WIDTH)
 """
 SOURCE = Source("task.py", KERNEL)
-IN_KERNEL, IN_HELPER = (("kernel", KERNEL.split("\n").index("    for n in range(end):") + 1),
-                        ("inner", KERNEL.split("\n").index("    for n in range(first, steps):") + 1))  # fmt: skip
+IN_KERNEL, IN_HELPER, DEEP = (
+    (name, KERNEL.split("\n").index(f"    for n in range({bounds}):") + 1)
+    for name, bounds in (("kernel", "end"), ("inner", "first, steps"), ("deep", "first, 8"))
+)
 
 
 def launch(causal: bool) -> Launch:
@@ -53,6 +65,12 @@ def test_each_block_counts_unless_it_returns_before() -> None:
 def test_a_loop_of_a_helper_counts_for_each_call() -> None:
     found = sums(SOURCE, "kernel", [launch(True)], IN_HELPER, ("steps", "steps - first"))
     assert (found.every, found.some, found.drawn) == (2 * 4 * 4, 2 * (4 + 3 + 2 + 1), False)
+
+
+def test_a_loop_of_a_helper_of_a_helper_counts_too() -> None:
+    found = sums(SOURCE, "kernel", [launch(True)], DEEP, ("8", "8 - first"))
+    assert (found.every, found.some, found.drawn) == (2 * 4 * 8, 2 * (7 + 6 + 5 + 4), False)
+    assert sums(SOURCE, "kernel", [launch(True)], DEEP, ("1", "last")).drawn, "what is loaded and passed on"
 
 
 def test_what_is_loaded_is_drawn() -> None:

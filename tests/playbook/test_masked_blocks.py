@@ -13,7 +13,7 @@ from tests.playbook.masked import CAUSAL, COUNTED, GRADIENT, LOADED, MASK, STEPS
 from tests.playbook.plain import NORM, applied
 
 from tilewright.playbook.analyses.masked_tiles import loops_with_masks
-from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.base import NotApplicable, Site, refusal
 from tilewright.playbook.entries.causal_skip import ENTRY as SKIP
 from tilewright.playbook.entries.causal_skip import LEFT_OUT
 from tilewright.playbook.entries.mask_split import BRANCH, TWO_LOOPS
@@ -142,6 +142,24 @@ def test_an_iteration_that_does_more_stays(text: str, why: str) -> None:
     [loop, *_] = source.every(cst.For)
     with pytest.raises(NotApplicable, match=why):
         SKIP.apply(source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
+
+
+@pytest.mark.parametrize("value", [TWO_LOOPS, BRANCH])
+def test_a_mask_that_hides_nothing_is_no_edge(value: str) -> None:
+    source = Source("task.py", CAUSAL.replace(MASK, "columns < SEEN").replace("range(steps)", "range(SEEN // 32)"))
+    [loop, *_] = source.every(cst.For)
+    with pytest.raises(NotApplicable, match="hide nothing"):
+        SPLIT.apply(source, Site.at(source, loop, "a loop", (value,)), value)
+
+
+@pytest.mark.parametrize(("factor", "hidden"), [("2.0", True), ("score", False)])
+def test_the_product_of_two_hidden_tiles_is_not_hidden(factor: str, hidden: bool) -> None:
+    """Minus infinity times minus infinity is infinity."""
+    text = CAUSAL.replace("ct.max(score,", f"ct.max(score * {factor},")
+    source = Source("task.py", text.replace("ct.exp(score - ", f"ct.exp(score * {factor} - "))
+    [loop, *_] = source.every(cst.For)
+    why = refusal(SKIP.apply, source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
+    assert (why == "") == hidden, why
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tests.playbook.plain import HEAD, SCALE_ROWS, applied, launch_facts
 from tests.playbook.row_loops import SOFTMAX, TWICE
 
 from tilewright.inspect.work import count
-from tilewright.playbook.entries.online import ENTRY, ONLINE, SHORT
+from tilewright.playbook.analyses.chunk_loops import SHORT
+from tilewright.playbook.entries.online import ENTRY, ONLINE
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, loaded
 

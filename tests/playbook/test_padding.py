@@ -22,7 +22,7 @@ FIXED = PADDED.replace("    independent=", "    serves=lambda N: N == 256,\n    
 class TestPadding(EntryContract):
     entry = ENTRY
     examples: ClassVar = {"fixed": FIXED}
-    elsewhere: ClassVar = {"ragged": PADDED, "bare": BARE, "half a tile": FIXED.replace("N == 256", "N % 128 == 0")}
+    elsewhere: ClassVar = {"ragged": PADDED, "bare": BARE, "half tiles": FIXED.replace("N == 256", "N % 128 == 0")}
 
 
 class TestPaddingOnAmpere(EntryContract):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import libcst as cst
 import numpy as np
 import pytest
 from tests.playbook.kit import verdict
@@ -15,7 +16,7 @@ from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, HEAD, PRODUCT, a
 from tests.playbook.row_loops import TWICE
 
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.entries.split_reduction import ENTRY
+from tilewright.playbook.entries.split_reduction import ENTRY, _range
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, loaded
 from tilewright.verify.check import check
@@ -192,9 +193,10 @@ def test_it_says_what_it_does_not_change(why: str) -> None:
         ENTRY.apply(source, Site.at(source, kernel, "", (4,)), 4)
 
 
-def test_a_start_that_is_a_choice_keeps_its_parentheses(tmp_path: Path) -> None:
-    new = applied(ENTRY, EXTREMES.replace("range(0, x", "range(SIZE if SIZE > 1 else 0, x"), tmp_path, 8)
-    assert "range((SIZE if SIZE > 1 else 0) + part * SIZE, x.shape[1], SPLITS * SIZE)" in new
+def test_a_start_that_is_an_expression_keeps_its_value() -> None:
+    source = Source("task.py", "for n in range(M & 1, N, 2):\n    pass\n")
+    [loop] = source.every(cst.For)
+    assert source.code(_range(source, loop, "part", "SPLITS")) == "range((M & 1) + part * 2, N, SPLITS * 2)"
 
 
 def test_the_ledger_gets_the_reason(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from tests.playbook.plain import HEAD, applied, launch_facts
 from tests.playbook.row_loops import TWICE
 
 from tilewright.inspect.work import count
+from tilewright.playbook.analyses.chunk_loops import SHORT
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.entries.variance import ENTRY, ONE_LOOP, SHORT
+from tilewright.playbook.entries.variance import ENTRY, ONE_LOOP
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, loaded
 from tilewright.verify.images import POISONS, ROW_MAJOR, images_for
@@ -215,3 +216,8 @@ def test_it_says_what_it_does_not_change(before: str, after: str, reason: str) -
     site = Site.at(source, source.kernels["statistics"], "", (ONE_LOOP,))
     with pytest.raises(NotApplicable, match=reason):
         ENTRY.apply(source, site, ONE_LOOP)
+
+
+def test_a_name_with_an_underscore_at_its_end_stays(tmp_path: Path) -> None:
+    new = applied(ENTRY, STATISTICS.replace("centred", "total_"), tmp_path, ONE_LOOP)
+    assert new == applied(ENTRY, STATISTICS, tmp_path, ONE_LOOP).replace("centred", "total_")

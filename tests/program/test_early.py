@@ -76,6 +76,7 @@ def test_what_fails_meanwhile_ends_the_program_that_waits(command: ProgramComman
     assert not Path(f"/proc/{pids[0]}").exists() and not (tmp_path / "stepped").exists()
 
 
+@pytest.mark.long
 def test_slices_begin_after_what_is_done_meanwhile(command: ProgramCommand, tmp_path: Path) -> None:
     pids: list[int] = []
 

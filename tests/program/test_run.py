@@ -116,6 +116,7 @@ for step in range(9):
     assert run.operations["aten::erf"] == 12 * run.operations["aten::tanh"]
 
 
+@pytest.mark.long
 def test_runs_that_start_together_take_their_steps_in_turn(tmp_path: Path) -> None:
     """Each run notes when a step begins and ends: no step of one overlaps one of the other. Then one ends early."""
     pytest.importorskip("torch")
@@ -168,6 +169,7 @@ def test_a_program_that_stops_learning_is_different(runs: dict[str, ProgramRun])
     assert found.verdict == "different", found
 
 
+@pytest.mark.long
 def test_a_module_that_computes_in_another_precision_is_nudged_by_that(tmp_path: Path) -> None:
     """The region of autocast begins within the module, and a layer before it has run."""
     pytest.importorskip("torch")

@@ -283,11 +283,12 @@ def test_what_does_not_fit_is_refused_in_one_line(
 ) -> None:
     (tmp_path / "user").mkdir()
     monkeypatch.chdir(tmp_path / "user")
+    Path("x.py").touch()
     for words, why in (
         (["profile", "trace.json"], "a trace is read here"),
         (["profile", "--html", str(tmp_path / "x.html"), "--", "python", "-c", "1"], "is outside"),
         (["agent", "--undo", "x"], "--undo restores files of this machine"),
-        (["agent", "speed up it", "--report", str(tmp_path / "r.md")], "is outside"),
+        (["agent", "speed up x.py", "--report", str(tmp_path / "r.md")], "is outside"),
     ):
         assert main([*words[:1], "--on", "ssh:loop", *words[1:]]) == 2
         (line,) = capsys.readouterr().err.splitlines()

@@ -22,6 +22,7 @@ from tilewright.cli.main import main
 from tilewright.errors import MachineError
 from tilewright.executors import executor_on
 from tilewright.executors.base import Executor
+from tilewright.executors.ssh import Ssh
 from tilewright.hardware.machine import OtherMachine
 from tilewright.ledger.ledger import Ledger
 from tilewright.race.protocol import Raced, RaceOutcome
@@ -227,6 +228,7 @@ def test_answers_that_are_none_are_one_line(
     script.write_text(f"import sys\nprint({answer}, flush=True)\nsys.stdin.buffer.read()\n")
     monkeypatch.setenv("TILEWRIGHT_SSH", shlex.join([sys.executable, str(script)]))
     monkeypatch.chdir(tmp_path)
+    Path("x.py").touch()
     code = main(["agent", "speed up x.py", "--on", "ssh:gpu1"])
     error = capsys.readouterr().err
     assert code == 3 and error.startswith("error: ") and error.count("\n") == 1 and "\x1b" not in error, error
@@ -263,6 +265,7 @@ OTHERWISE = {
     "a part that is no Base64": encode(said.LeftPart("é")),
     "a part without end": encode(said.LeftPart("QUFB" * 2000)),
     "an answer of another kind": encode(said.StepEnded(2, "PASSED", encode(said.Ping()), "", None)),
+    "no answer": encode(said.StepEnded(2, "PASSED", "", "", None)),
     "a candidate that there is not": encode(said.StepEnded(2, "FAILED", "", "x", 10**30)),
     "a folder that is none": encode(said.WorksIn("", "/")),
     "an exit code that is none": encode(said.CommandEnded(10**30)),
@@ -316,6 +319,16 @@ def test_messages_of_another_kind_end_the_command_with_one_line(
         _asked(executor, "StepEnded" in line)
     assert "\n" not in str(raised.value)
     assert "sends back more than" in str(raised.value) or "does not answer as Tilewright does" in str(raised.value)
+
+
+def test_what_nobody_takes_any_more_keeps_no_run_from_ending(lying: Callable[[str, list[str]], Executor]) -> None:
+    """Such as what a command prints after Ctrl-C: it fills the pipe, and a machine that writes does not end."""
+    printed = [encode(said.TextPrinted(1, 4000 * "x"))] * 300
+    executor = lying("ssh:gpu1", [json.dumps(FACTS) + "\n"] * 3 + [encode(ATTACHED), *printed])
+    executor.prepare("x.py")
+    assert isinstance(executor, Ssh) and (remote := executor.remote) is not None
+    executor.close()
+    assert remote.ended_well
 
 
 ALLOCATIONS = {

@@ -113,6 +113,7 @@ def optimized_here(home: Path) -> Evidence:
     return report()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["tuned_here", "optimized_here"])
 def test_a_run_on_a_cpu_has_the_sections_and_every_number_is_in_the_ledger(
     command: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ from tilewright.errors import TilewrightError
 from tilewright.remote import job_spec, login, queue
 
 FULL = {"ssh_host": "login1", "partition": "h100", "account": None, "gpus_per_node": 1, "walltime": "2:00:00"}
+
+
+def test_other_jobs_of_the_user_are_none_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their names are, also if they have none."""
+    queued = "7 RUNNING my job \n8 PENDING  \n9 PENDING tune-abc-01234567   \n10 RUNNING tune-abcd-01234567\n"
+    monkeypatch.setattr(login, "slurm", lambda command: subprocess.CompletedProcess(command, 0, queued, ""))
+    assert login._found("abc") == {"tune-abc-01234567": login.QueuedJob("9", "PENDING")}
 
 
 @pytest.fixture

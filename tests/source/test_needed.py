@@ -9,6 +9,7 @@ import pytest
 from tilewright.errors import RequestError
 from tilewright.source.needed import is_quiet, loaded_part, needed, source_of_needed
 from tilewright.source.source_file import SourceFile
+from tilewright.tools.packages import package_of
 
 PROGRAM = '''"""A program."""
 from __future__ import annotations
@@ -100,3 +101,8 @@ def test_relative_imports_of_a_program_that_is_in_a_package(tmp_path: Path, init
     assert loaded_part(folder / "train.py", "kernel", "__main__").kernel() == 6
     text = source_of_needed(folder / "train.py", "kernel")
     assert text.startswith(f"from {top}.sizes import SIZE as size\nfrom {top} import sizes\n")
+
+
+def test_a_relative_import_that_goes_above_all_folders_is_of_no_package() -> None:
+    for file in ("/train.py", "/work/train.py"):
+        assert package_of(Path(file), "from ...sizes import SIZE\n") is None

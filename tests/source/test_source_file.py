@@ -21,6 +21,7 @@ OTHERS = {
     "optimize/proposing/gate.py": "a statement without its names",
     "optimize/proposing/regions.py": "the statements of two versions of a file",
     "playbook/analyses/edited_files.py": "which statements the kernel needs",
+    "playbook/analyses/iterations.py": "the statements that set a loop's bounds, which are evaluated",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
     "program/findings/loops.py": "where the loops of a program are, whose operations were recorded",
     "program/reading/module.py": "whether two expressions mean the same",
@@ -38,6 +39,7 @@ OTHERS = {
     "specialists/writing/writing.py": "what a reference needs of its file",
     "testing/changes.py": "whether a change is Python",
     "testing/entries.py": "whether a change is Python",
+    "tools/packages.py": "the relative imports of a file, before it is loaded",
 }
 """Modules outside of source/ that parse Python, and what for: none of them looks for kernels or configurations."""
 

@@ -83,6 +83,7 @@ def ran(file: Path, *words: str) -> tuple[dict[str, Any], int]:
     return json.loads(done.stdout)["workloads"][0], int(done.stderr.split()[-1])
 
 
+@pytest.mark.long
 def test_a_space_of_20_000_takes_as_much_memory_as_one_of_200(tmp_path: Path) -> None:
     large, peak = ran(written(tmp_path, 50, 100), "--candidates", "12")
     small, usual = ran(written(tmp_path, 5, 10), "--candidates", "12")

@@ -89,7 +89,7 @@ def interruptible(received: list[int]) -> Iterator[None]:
     finally:
         ended = True
         for number, handler in before.items():
-            if number not in received:  # a late look still arrives
+            if number not in received and signal.getsignal(number) is interrupt:  # else a late look may still arrive
                 signal.signal(number, handler)
         if received:
             silence()  # again, because the end of a `warnings.catch_warnings` restores the filters
@@ -101,7 +101,7 @@ def silence() -> None:
 
 
 def _on_its_way() -> bool:
-    """Whether this thread handles a `Signalled`: it cleans up, or turns it into an `Interrupted`."""
+    """Returns whether this thread handles a `Signalled`: it cleans up, or turns it into an `Interrupted`."""
     handled = sys.exc_info()[1]
     while handled is not None and not isinstance(handled, Signalled | Interrupted):
         handled = handled.__context__

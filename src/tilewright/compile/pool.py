@@ -127,7 +127,8 @@ class CompilerPool:
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
-            built = (self.kept and self.kept.get(lowered)) or self._assembled(language, lowered, outcome)
+            known = None if self.kept is None else self.kept.get(lowered)
+            built = known or self._assembled(language, lowered, outcome)
             if isinstance(built, Failed):
                 outcome.set_result((built, built))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -59,12 +60,12 @@ def files_named_in(question: str, folder: Path) -> tuple[str, ...]:
         elif name := _NAME.search(before):
             words = (before[at.start() :] for at in reversed([*_WORD.finditer(before)]))
             found.append(next((each for each in (name[0], *words) if _is_file(folder, each)), name[0]))
-    return tuple(dict.fromkeys(str(Path(name).expanduser()) for name in found))
+    return tuple(dict.fromkeys(str(Path(os.path.expanduser(name))) for name in found))
 
 
 def _is_file(folder: Path, name: str) -> bool:
     with suppress(OSError):  # a text that is too long for a name
-        return (folder / Path(name).expanduser()).is_file()
+        return (folder / os.path.expanduser(name)).is_file()
     return False
 
 

@@ -125,6 +125,9 @@ class Ssh(Executor):
 
     def _outcome(self, step: Step[Answer], ended: said.StepEnded) -> Outcome[Answer]:
         if not ended.answer:
+            assert self.remote is not None
+            if ended.status == "PASSED":
+                raise self.remote.nonsense(ValueError("a step that passed without an answer"))
             self._check(step, None, ended.at)
             reason = first_line(ended.reason)[:MOST_REASON]
             return Outcome[Answer](ended.status, reason=reason, at=ended.at).raised(self.host)

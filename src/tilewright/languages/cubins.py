@@ -64,7 +64,7 @@ class CubinsOfRun:
     def __init__(self, folder: Path, make_parent: Callable[[], None]) -> None:
         self.folder, self._make_parent = folder, make_parent
 
-    def __len__(self) -> int:
+    def count(self) -> int:
         return sum(1 for _ in self.folder.glob("*.json"))
 
     def get(self, lowered: Lowered) -> Built | None:

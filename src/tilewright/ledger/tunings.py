@@ -44,7 +44,7 @@ class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
         return cubins
 
     def compiled(self) -> int:
-        return sum(map(len, self._compiled))
+        return sum(each.count() for each in self._compiled)
 
     def begin(self, record: TuneRun) -> TuneRun:
         """Starts a run, and returns the record with its name and start time."""

@@ -126,12 +126,12 @@ def check(
 
     loaded, name = load(task), engine_name(engine)
     board = board_here(name, architecture(arch).name if arch else target_of(None, detect()).board.arch)
-    only, drawn = requested(loaded, workloads, case, seed, quick)
+    only, seed = requested(loaded, workloads, case, seed, quick)
     configurations = loaded.space.chosen(config)
-    refuse_broken_task(loaded, board, loaded.selected(workloads or None), configurations or loaded.space.every_shipped)
+    refuse_broken_task(loaded, board, loaded.selected(workloads), configurations or loaded.space.every_shipped)
     verdicts = check(
         loaded, engine=name, arch=board.arch, configurations=configurations, workloads=workloads, case=only,
-        seed=drawn, quick=quick, seconds=seconds or SECONDS, progress=progress,
+        seed=seed, quick=quick, seconds=seconds or SECONDS, progress=progress,
     )  # fmt: skip
     each = [to_json(verdict, beside(task, verdict) if n else task) for n, verdict in enumerate(verdicts)]
     return all_to_json(verdicts, task), results.checked(each, worst(verdicts))
@@ -151,7 +151,7 @@ def tune(
 
     board = target_of(arch, detect()).board
     loaded, policy = load(task).on(board.arch), Policy(l2=l2, launch=launch, seed=options.get("seed") or 0)
-    selected = loaded.selected(workloads or None)
+    selected = loaded.selected(workloads)
     if into:
         prepare_table(loaded, Path(into))
     refuse_broken_task(loaded, board, selected)

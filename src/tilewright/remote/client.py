@@ -12,14 +12,15 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import Queue
+from contextlib import suppress
+from queue import Full, Queue
 from typing import Any
 
 from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.machine import OtherMachine
 from tilewright.remote import environment, files
 from tilewright.remote import messages as said
-from tilewright.remote.connection import ANSWER_SECONDS, PYTHON, Connection, ConnectionLost, RefusedThere
+from tilewright.remote.connection import ANSWER_SECONDS, LOOK_SECONDS, PYTHON, Connection, ConnectionLost, RefusedThere
 from tilewright.worker.messages import Message, decode, encode
 
 PING_SECONDS = 5.0
@@ -272,17 +273,27 @@ class Remote:
             while (line := connection.readline()) is not None:
                 self._have += 1
                 try:
-                    self.received.put(decode(line))
+                    self._pass_on(decode(line))
                 except NONSENSE as error:
-                    self.received.put(self.nonsense(error))
+                    self._pass_on(self.nonsense(error))
                     return
             if self._ended.is_set():
                 return
             try:
                 self._again(connection)
             except (MachineError, *NONSENSE) as error:
-                self.received.put(error if isinstance(error, MachineError) else self.nonsense(error))
+                self._pass_on(error if isinstance(error, MachineError) else self.nonsense(error))
                 return
+
+    def _pass_on(self, message: Message | MachineError) -> None:
+        """Waits while there is no room. After `close`, nobody makes room, and what has none is left out: the process
+        over there must not wait for a reader, or it does not end."""
+        while True:
+            ended = self._ended.is_set()
+            with suppress(Full):
+                return self.received.put(message, not ended, LOOK_SECONDS)
+            if ended:
+                return None
 
     def _again(self, lost: Connection) -> None:
         """Replaces a lost connection. Raises MachineError if that is impossible, or takes longer than the run lasts."""

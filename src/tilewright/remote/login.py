@@ -281,9 +281,8 @@ def _found(run: str) -> dict[str, QueuedJob]:
     done = slurm(["squeue", "--me", "--noheader", f"--states={','.join(LIVE)}", "--format=%i %T %j"])
     if done.returncode:
         raise OSError(None, queue.refusal(done.stderr, {}, ()))
-    found = (line.split(maxsplit=2) for line in done.stdout.splitlines())
-    named = re.compile(rf".*-{run}-[0-9a-f]{{8}}")
-    return {name: QueuedJob(number, state) for number, state, name in found if named.fullmatch(name.strip())}
+    found = re.finditer(rf"^(\S+) (\S+) (.*-{run}-[0-9a-f]{{8}}) *$", done.stdout, re.MULTILINE)
+    return {each[3]: QueuedJob(each[1], each[2]) for each in found}
 
 
 def _started(job: QueuedJob, asked: Mapping[str, Any]) -> boot.Reply:

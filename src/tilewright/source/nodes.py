@@ -27,6 +27,7 @@ class Nodes:
         self.every: list[ast.AST] = []
         self._below: list[tuple[ast.AST, list[ast.AST]]] = []
         self._of_class: dict[type[ast.AST], list[ast.AST]] = {}
+        self._places_of_class: dict[type[ast.AST], list[int]] = {}
         waiting: list[ast.AST] = [tree]
         while waiting:
             node = waiting.pop()
@@ -67,15 +68,11 @@ class Nodes:
     def _places(self) -> dict[ast.AST, int]:
         return {node: place for place, node in enumerate(self.every)}
 
-    @cached_property
-    def _known_places(self) -> dict[type[ast.AST], list[int]]:
-        return {}
-
     def _places_of(self, kind: type[ast.AST]) -> list[int]:
         """Returns the places in `every` of the nodes of one class."""
-        if kind not in self._known_places:
-            self._known_places[kind] = [self._places[node] for node in self._of_class.get(kind, ())]
-        return self._known_places[kind]
+        if kind not in self._places_of_class:
+            self._places_of_class[kind] = [self._places[node] for node in self._of_class.get(kind, ())]
+        return self._places_of_class[kind]
 
     def _end(self, node: ast.AST) -> int:
         """Returns the place in `every` after the last node below ``node``."""

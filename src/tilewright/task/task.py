@@ -32,6 +32,7 @@ from tilewright.task.tensors import (
     Distribution,
     Output,
     Tensor,
+    scratch_of,
 )
 
 NAME_BYTES = 200
@@ -313,7 +314,7 @@ class Task(Declaration):
         once, because a kernel that writes an input is incorrect anyway.
         """
         passed = Counter(map(_memory, flat_arguments(launch.args)))
-        own = [each.name for each in flat_arguments(launch.args) if isinstance(each, ArraySpec) and each.scratch]
+        own = [each.name for each in scratch_of(flat_arguments(launch.args))]
         if taken := [name for name in own if name in self.tensors or own.count(name) > 1]:
             raise TaskError(f"launch of task '{self.name}': scratch needs a name of its own, not '{taken[0]}'")
         given = Counter(map(_memory, tensors.values()))  # in a run in place, two names share memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -283,12 +283,19 @@ def scratch(name: str, shape: Sequence[int], dtype: str) -> ArraySpec:
 
     The kernel finds zeros in it at every launch, and nothing that it leaves there is kept. Setting the zeros counts as
     a part of the launch.
+
+    shape: positive numbers of elements. Raises TaskError for another shape, or an unknown dtype.
     """
     if dtype not in ITEM_BYTES:
         raise TaskError(f"scratch '{name}': unknown dtype '{dtype}'; known: {', '.join(ITEM_BYTES)}")
     if not all(isinstance(extent, int) and extent > 0 for extent in shape):
         raise TaskError(f"scratch '{name}': the shape {tuple(shape)} does not consist of positive integers")
     return ArraySpec(name, tuple(shape), dtype, scratch=True)
+
+
+def scratch_of(arguments: Iterable[object]) -> list[ArraySpec]:
+    """Returns the arguments that `scratch` made."""
+    return [each for each in arguments if isinstance(each, ArraySpec) and each.scratch]
 
 
 @dataclass

@@ -23,10 +23,10 @@ def package_of(path: Path, text: str) -> tuple[Path, str] | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # loading the file reports it
         return None
     depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
-    above = [folder for folder in path.parents if folder.name]
+    above = [folder for folder in path.absolute().parents if folder.name]
     while depth and depth < len(above) and (above[depth] / "__init__.py").is_file():
         depth += 1
     names = [folder.name for folder in above[:depth]]
-    if not depth or not all(map(str.isidentifier, names)):
+    if not 0 < depth <= len(above) or not all(map(str.isidentifier, names)):
         return None
     return above[depth - 1].parent, ".".join(reversed(names))

@@ -13,7 +13,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Launch, Task
-from tilewright.task.tensors import Dims
+from tilewright.task.tensors import Dims, scratch_of
 from tilewright.tileir.read.tree import KernelEntry, Location
 from tilewright.tileir.run import interpreter, launching
 from tilewright.tileir.run.memory import Memory
@@ -54,7 +54,7 @@ class InterpreterEngine:
             if name not in options.alias:
                 written = held_before(self.task, name) is not None
                 addresses[name] = memory.allocate(name, image.array, within=image.raw, written=written).address
-        scratch = {each.name: launching.zeros_of(each) for each in launching.scratch_of(runnable.arguments)}
+        scratch = {each.name: launching.zeros_of(each) for each in scratch_of(runnable.arguments)}
         addresses |= {name: memory.allocate(name, zeros).address for name, zeros in scratch.items()}
         arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
         undefined: dict[Location, None] = {}

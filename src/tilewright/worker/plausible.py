@@ -1,4 +1,4 @@
-"""Whether an outcome can be one of a step. A machine that was broken into may send any other."""
+"""Tells whether an outcome can be that of a step. A machine that was broken into may send any other."""
 
 from __future__ import annotations
 

@@ -179,6 +179,24 @@ def test_an_operation_costs_few_calls_whatever_ran_before() -> None:
     assert later <= 1.1 * first
 
 
+def test_a_recorder_knows_when_torch_has_taken_a_mode_off() -> None:
+    """A signal may arrive then. Modes of the program itself are none of the recorder's."""
+    from torch.overrides import _pop_mode_temporarily
+
+    recorder = OperationRecorder(str(HERE))
+    assert recorder.is_whole()
+    recorder.start()
+    try:
+        with torch.device("cpu"):
+            assert recorder.is_whole()
+        with _pop_mode_temporarily():
+            assert not recorder.is_whole()
+        assert recorder.is_whole()
+    finally:
+        recorder.stop()
+    assert recorder.is_whole()
+
+
 def test_the_record_is_small(trained: RecordedRun) -> None:
     """Of steps that are alike, only the first are stored, and only so many are recorded."""
     assert len(trained.steps) <= RECORDED / 2

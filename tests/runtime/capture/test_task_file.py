@@ -504,6 +504,7 @@ def test_tune_without_a_gpu(small: Path) -> None:
     assert found.best is not None and found.best.configuration["TILE"] in (64, 128, 256)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="without a GPU: predicted")
 def test_optimize_without_a_gpu(small: Path) -> None:
     """The baseline is the captured launch; one change is tried and judged against it."""

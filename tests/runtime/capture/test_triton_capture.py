@@ -394,6 +394,7 @@ def test_a_changed_kernel_is_refused(tmp_path: Path) -> None:
         task_text(replace(one, launch=replace(one.launch, source="another")), tmp_path)
 
 
+@pytest.mark.long
 def test_optimize_takes_a_captured_matmul_to_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU: the captured launch is the baseline, and the playbook's change of its kernel is verified."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))

@@ -130,6 +130,7 @@ def test_a_program_that_goes_on_is_ended_and_its_record_kept(tmp_path: Path) -> 
 # Proposed -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_a_gpu_the_kernel_is_a_stored_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way of the specialist, tuning included. The patched program computes on the CPU what it did before."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))

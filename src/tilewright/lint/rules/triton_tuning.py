@@ -207,7 +207,8 @@ class NoSuchParameter(Rule):
 class TunedArgumentPassed(Rule):
     """A launch passes an argument that the tuner sets.
 
-    Triton 3.9 raises ValueError: Conflicting meta-parameters. With a single configuration it raises TypeError.
+    Triton 3.9 raises ValueError: Conflicting meta-parameters. With a single configuration, and for options such as
+    num_warps, it raises TypeError.
     Fix: remove the argument from the launch, or the field from the configurations.
     Sources: Triton 3.9: runtime/autotuner.py.
     """

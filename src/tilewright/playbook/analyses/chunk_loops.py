@@ -18,12 +18,14 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters, range_of, reaching
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.task_code import fresh_in
-from tilewright.playbook.analyses.tile_shapes import tile_call
-from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, tile_call
+from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
 from tilewright.task.task import Launch
 
 LEAVING = (cst.Break, cst.Continue, cst.Return)
+SHORT = 0.5
+"""The promise of one pass less over rows that fit into registers: `one_pass` reads them only once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +103,19 @@ def _divided(source: Source, count: Expression) -> tuple[str, str] | None:
     return None
 
 
-def row_length(found: Chunked, source: Source, kernel: str, launch: Launch) -> int:
-    """Returns the length of the row in a launch; 0 if it is not known."""
+def longest_row(found: Chunked, source: Source, kernel: str, facts: KernelFacts) -> int:
+    """Returns the length of the longest row of all launches; 0 if it is not known."""
+    return max(_row_length(found, source, kernel, launch) for launch in facts.launches)
+
+
+def site_of_passes(source: Source, kernel: str, found: Chunked, facts: KernelFacts, what: str, value: str) -> Site:
+    """Returns the site of a change that reads a row in one pass less."""
+    longest = longest_row(found, source, kernel, facts)
+    promise, why = SHORT if longest <= FIT_IN_REGISTERS else 1.0, f"rows of up to {longest:,} elements"
+    return Site.at(source, source.kernels[kernel], what, (value,), promise, why)
+
+
+def _row_length(found: Chunked, source: Source, kernel: str, launch: Launch) -> int:
     name, _, rest = found.length.partition(".")
     names = parameters(source.kernels[kernel])
     given: Any = launch.args[names.index(name)] if name in names else found.length

@@ -16,7 +16,15 @@ from typing import TypeAlias
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read, reaching
-from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import (
+    Shapes,
+    indices_of,
+    new_axes,
+    rearranged,
+    reshaped,
+    same_elements,
+    tile_call,
+)
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Source, argument, number
 
@@ -251,8 +259,7 @@ def bare(node: Expression) -> Expression:
 def _is_arithmetic(source: Source, value: Expression) -> bool:
     """Returns whether ``value`` is plain arithmetic, so that `Forms` reads the value in place of its name."""
     if isinstance(value, cst.Call):
-        shaped = reshaped(source, value)
-        inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)
+        inside = rearranged(source, value)
         return tile_call(source, value) == "arange" or (inside is not None and _is_arithmetic(source, inside))
     if isinstance(value, cst.BinaryOperation):
         return isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply))

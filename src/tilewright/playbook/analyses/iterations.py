@@ -115,13 +115,30 @@ class Scalars:
                 self._set(each.id, None)
 
     def _set(self, name: str, value: ast.expr | None) -> None:
-        """Gives ``name`` the value of an expression, or a drawn value."""
-        known = value is not None and not self.depends(value)
+        self.names[name], drawn = self._given(value)
+        (self.drawn.add if drawn else self.drawn.discard)(name)
+
+    def _given(self, value: ast.expr | None) -> tuple[Any, bool]:
+        """Returns the value of an expression, or else a drawn value; and whether it depends on a drawn one."""
         try:
-            self.names[name] = self.draw() if value is None else self.value(value)
+            return (self.draw(), True) if value is None else (self.value(value), self.depends(value))
         except NotKnown:
-            self.names[name], known = self.draw(), False
-        (self.drawn.discard if known else self.drawn.add)(name)
+            return self.draw(), True
+
+    def inside(self, function: ast.FunctionDef, call: ast.Call) -> Scalars:
+        """Returns the scalars of a function that is called here: its parameters."""
+        passed = {each.arg: value for each, value in zip(function.args.args, call.args, strict=False)}
+        passed |= {each.arg: each.value for each in call.keywords if each.arg}
+        found = Scalars({}, self.block, self.grid, self.draw)
+        for parameter, value in passed.items():
+            found.names[parameter], drawn = self._given(value)
+            found.drawn |= {parameter} if drawn else set()
+        return found
+
+    def copy(self) -> Scalars:
+        made = Scalars(dict(self.names), self.block, self.grid, self.draw)
+        made.drawn |= self.drawn
+        return made
 
     def depends(self, node: ast.expr) -> bool:
         """Returns whether an expression reads a value that was drawn."""
@@ -158,10 +175,11 @@ class Scalars:
                 return all(results) if isinstance(op, ast.And) else any(results)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.value(body if self.value(test) else orelse)
-            case ast.Call(func=func, args=args):
+            case ast.Call(func=func, args=args, keywords=keywords):
                 name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
                 if name in ("bid", "num_blocks"):
-                    return (self.block if name == "bid" else self.grid)[self.value(args[0])]
+                    [axis] = [*args, *(each.value for each in keywords)]
+                    return (self.block if name == "bid" else self.grid)[self.value(axis)]
                 return _CALLS[name](*map(self.value, args))
         return NotKnown
 
@@ -187,7 +205,8 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
 
     place: the function, and the line. Raises NotKnown.
     """
-    functions = {each.name: each for each in ast.parse(source.text).body if isinstance(each, ast.FunctionDef)}
+    nodes = [each for each in ast.parse(source.text).body if isinstance(each, ast.FunctionDef)]
+    functions = {each.name: each for each in nodes if place[0] in source.called_by([each.name])}
     parsed = [ast.parse(text, mode="eval").body for text in expressions]
     totals, drawn = [0] * len(parsed), False
     for launch in launches:
@@ -206,22 +225,19 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
 def _reached(
     functions: Mapping[str, ast.FunctionDef], scalars: Scalars, function: ast.FunctionDef, place: Place
 ) -> Iterator[Scalars]:
-    """Yields the scalars at a place: once for a place in the kernel itself, and once for each call of a function."""
+    """Yields the scalars at a place: once for a place in ``function`` itself, and once for each way of calls to it.
+
+    functions: those from which the place is reached.
+    """
     name, line = place
     if function.name == name:
         if scalars.run(function.body, line):
             yield scalars
         return
+    others = {name: other for name, other in functions.items() if other is not function}
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-        if isinstance(call.func, ast.Name) and call.func.id == name:
-            here = Scalars(dict(scalars.names), scalars.block, scalars.grid, scalars.draw)
+        called = others.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        if called is not None:
+            here = scalars.copy()
             if here.run(function.body, call.lineno):
-                passed = {each.arg: value for each, value in zip(functions[name].args.args, call.args, strict=False)}
-                passed |= {each.arg: each.value for each in call.keywords if each.arg}
-                inside = Scalars({}, here.block, here.grid, here.draw)
-                for parameter, value in passed.items():
-                    here._set(" argument", value)
-                    inside.names[parameter] = here.names[" argument"]
-                    inside.drawn |= {parameter} if " argument" in here.drawn else set()
-                if inside.run(functions[name].body, line):
-                    yield inside
+                yield from _reached(others, here.inside(called, call), called, place)

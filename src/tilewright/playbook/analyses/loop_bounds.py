@@ -48,6 +48,11 @@ class LoopBound:
     def is_plain(self) -> bool:
         return not any(guards for guards, _ in self.parts)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether there is more than the loop's own bound."""
+        return len(self.parts) > 1
+
 
 def _all(guards: Sequence[str]) -> str:
     return " and ".join(f"({each})" if " or " in each or " if " in each else each for each in guards)
@@ -82,6 +87,12 @@ class Header:
     def iterations(self, start: LoopBound, end: LoopBound) -> str:
         """Returns the number of iterations between two bounds, as an expression."""
         return f"max(0, cdiv(({end.text}) - ({start.text}), {self.step}))"
+
+    def over(self, loop: cst.For, start: str, end: str) -> cst.For:
+        """Returns a loop with other bounds, without the comments above it."""
+        first = [] if start == "0" and self.is_single else [start]
+        bounds = ", ".join([*first, end, *([] if self.is_single else [self.step])])
+        return loop.with_changes(iter=cst.parse_expression(f"range({bounds})"), leading_lines=())
 
     @property
     def whole(self) -> tuple[LoopBound, LoopBound]:
@@ -118,6 +129,12 @@ def _others(first: str, limits: Iterable[Part]) -> list[Part]:
 def guarded(limits: Iterable[MaskLimit], *, fully: bool) -> Iterator[Part]:
     """Yields the guards and the bound of each limit (`MaskLimit.bound`)."""
     return ((limit.guards, limit.bound(fully=fully)) for limit in limits)
+
+
+def placed(source: Source, loop: cst.For, statements: Sequence[cst.BaseStatement]) -> str:
+    """Returns the text with ``statements`` in place of a loop. The comments above the loop stay above them."""
+    first = statements[0].with_changes(leading_lines=loop.leading_lines)
+    return source.replaced({loop: cst.FlattenSentinel([first, *statements[1:]])})
 
 
 def masked_loops(source: Source, facts: KernelFacts) -> Iterator[tuple[Function, cst.For, Sequence[MaskedTile]]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import LOOPS, names_assigned, range_of, reaching, values_by_name
-from tilewright.playbook.analyses.positions import Position, Positions, Total, comparisons
+from tilewright.playbook.analyses.positions import LAYOUTS, Position, Positions, Total, comparisons
 from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
@@ -30,7 +30,6 @@ _FLIPPED: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {
     cst.LessThan: cst.GreaterThanEqual, cst.LessThanEqual: cst.GreaterThan,
     cst.GreaterThan: cst.LessThanEqual, cst.GreaterThanEqual: cst.LessThan,
 }  # fmt: skip
-_LAYOUTS = ("expand_dims", "broadcast_to", "transpose", "permute")
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ class _Masks:
             case cst.Call():
                 shaped = reshaped(self.source, mask)
                 name = tile_call(self.source, mask)
-                inside = shaped[0] if shaped else mask.args[0].value if name in _LAYOUTS and mask.args else None
+                inside = shaped[0] if shaped else mask.args[0].value if name in LAYOUTS and mask.args else None
                 if inside is not None:
                     yield from self._conditions(inside, holds, at, guards)
                     return

@@ -18,12 +18,12 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.tile_shapes import SCALARS, Shapes, new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import SCALARS, Shapes, new_axes, rearranged, same_elements, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 Product = tuple[str, ...]
 """The factors of a product, sorted; () is 1."""
-_LAYOUTS = {"expand_dims": 0, "broadcast_to": 0, "transpose": 0, "permute": 0}
+LAYOUTS = ("expand_dims", "broadcast_to", "transpose", "permute")
 _DEPTH = 40
 
 
@@ -212,13 +212,12 @@ class Positions:
         if isinstance(node, cst.Subscript):
             return self.of(node.value, depth) if new_axes(node) is not None else None
         name = tile_call(self.source, node)
-        inside = same_elements(self.source, node)
-        dtype = node.args[-1].value if inside is not None else argument(node, "dtype", 2 if name == "full" else 1)
+        converted = same_elements(self.source, node)
+        dtype = node.args[-1].value if converted is not None else argument(node, "dtype", 2 if name == "full" else 1)
         if dtype is not None and name in ("", "astype", "arange", "full") and not _is_int32(dtype):
             return None  # a bound of the loop is computed in int32
-        if inside is None and (shaped := reshaped(self.source, node)) is not None:
-            inside = shaped[0]
-        if inside is None and name in _LAYOUTS and node.args:
+        inside = rearranged(self.source, node)
+        if inside is None and name in LAYOUTS and node.args:
             inside = node.args[0].value
         if inside is not None:
             return self.of(inside, depth)

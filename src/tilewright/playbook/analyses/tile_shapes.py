@@ -222,6 +222,12 @@ def same_elements(source: Source, call: cst.Call) -> Expression | None:
     return None
 
 
+def rearranged(source: Source, call: cst.Call) -> Expression | None:
+    """Returns the tile whose elements a call converts or reshapes; None for any other call."""
+    shaped = reshaped(source, call)
+    return same_elements(source, call) if shaped is None else shaped[0]
+
+
 def tile_call(source: Source, call: cst.Call) -> str:
     """Returns the name of the called function of cuda.tile; "" for any other function."""
     name = dotted(call.func)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from tilewright.playbook.analyses.chunk_loops import LEAVING
 from tilewright.playbook.analyses.dataflow import (
     LOOPS,
     Effects,
@@ -28,7 +29,7 @@ from tilewright.playbook.analyses.dataflow import (
     target_names,
 )
 from tilewright.playbook.analyses.masked_tiles import LOW, ZERO, MaskedTile, hidden_constant, negated
-from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import new_axes, rearranged, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 ONE, OTHER, UNKNOWN = "one", "other", "unknown"
@@ -40,7 +41,6 @@ _SIGNS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "MatrixMu
 _CALLED = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "matmul": "@"}
 LEAST_FACTOR = 0.05
 """-10000 times this number is still low (`LOWEST`)."""
-_LEAVING = (cst.Break, cst.Continue, cst.Return, cst.While)
 
 
 def changed_names(source: Source, function: Function, loop: cst.For, hidden: MaskedTile) -> dict[str, str] | None:
@@ -48,7 +48,7 @@ def changed_names(source: Source, function: Function, loop: cst.For, hidden: Mas
 
     None if the iteration may store, or end the loop.
     """
-    leaves = any(source.every(kind, loop.body) for kind in _LEAVING)
+    leaves = any(source.every(kind, loop.body) for kind in (*LEAVING, cst.While))
     if leaves or not Effects(source, function).stores_nothing(loop.body):
         return None
     run = _Iteration(source, hidden)
@@ -288,10 +288,7 @@ class _Iteration:
     def _called(self, node: cst.Call) -> str:
         tile = tile_call(self.source, node)
         name = tile or dotted(node.func)
-        inside = same_elements(self.source, node)
-        if inside is None and (shaped := reshaped(self.source, node)) is not None:
-            inside = shaped[0]
-        if inside is not None:
+        if (inside := rearranged(self.source, node)) is not None:
             return self.of(inside)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in _TURNED and not tile:
             return self._turned(node.func.value)

@@ -23,6 +23,7 @@ from tilewright.playbook.analyses.loop_bounds import (
     guarded,
     least,
     masked_loops,
+    placed,
 )
 from tilewright.playbook.analyses.masked_tiles import LOW, MaskedTile, MaskLimit, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
@@ -74,19 +75,14 @@ class CausalSkip(Entry):
         bounds = _bounds(source, site.function(source), loop, loops[loop])
         if bounds is None:
             raise NotApplicable(f"{source.name}:{site.line}: no iteration of this loop is hidden")
-        header, statements, texts = Header.of(source, loop), list[str](), list[str]()
+        before, texts = list[cst.BaseStatement](), list[str]()
         for bound, name in zip(bounds, ("from", "to"), strict=True):
             if bound.is_plain:
                 texts.append(bound.text)
             else:
                 texts.append(fresh_in(source, site.kernel, f"seen_{name}"))
-                statements += bound.statements(texts[-1])
-        step = [] if header.is_single else [header.step]
-        shown = texts[1:] if texts[0] == "0" and not step else texts
-        new = loop.with_changes(iter=cst.parse_expression(f"range({', '.join([*shown, *step])})"), leading_lines=())
-        before = [cst.parse_statement(each) for each in statements]
-        first = (before or [new])[0].with_changes(leading_lines=loop.leading_lines)
-        return source.replaced({loop: cst.FlattenSentinel([first, *[*before, new][1:]])})
+                before += map(cst.parse_statement, bound.statements(texts[-1]))
+        return placed(source, loop, [*before, Header.of(source, loop).over(loop, *texts)])
 
 
 def _bounds(
@@ -110,7 +106,7 @@ def _bounds(
     header = Header.of(source, loop)
     first = ((guards, header.after(text)) for guards, text in guarded(starts, fully=False))
     found = greatest(header.start, first), least(header.end, ends)
-    return found if any(len(bound.parts) > 1 for bound in found) else None
+    return found if any(bound.is_new for bound in found) else None
 
 
 ENTRY = CausalSkip()

@@ -17,7 +17,16 @@ from dataclasses import replace
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
-from tilewright.playbook.analyses.loop_bounds import Header, LoopBound, counted, greatest, guarded, least, masked_loops
+from tilewright.playbook.analyses.loop_bounds import (
+    Header,
+    LoopBound,
+    counted,
+    greatest,
+    guarded,
+    least,
+    masked_loops,
+    placed,
+)
 from tilewright.playbook.analyses.masked_tiles import MaskedTile, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.unmasked import moves_down, unmasked
@@ -104,24 +113,18 @@ def _in_two_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[Mas
     if not pure or names_read(loop.iter) & set(names_assigned(loop)):
         raise NotApplicable(f"{source.name}:{site.line}: the range of this loop cannot be computed a second time")
     first, last = _known_edges(source, site, header, tiles)
-    if len(first.parts) > 1 and len(last.parts) > 1:
+    if first.is_new and last.is_new:
         raise NotApplicable(f"{source.name}:{site.line}: a window needs masks at both of its edges: three loops")
-    plain, bound = (
-        unmasked(source, site.function(source), loop, tiles).loop,
-        max(first, last, key=lambda each: len(each.parts)),
-    )
+    plain = unmasked(source, site.function(source), loop, tiles).loop
     name = fresh_in(source, site.kernel, f"full_{header.name}")
-    before = [cst.parse_statement(text) for text in bound.statements(name)]
-    earlier, later = (plain, loop) if bound is last else (loop, plain)
-    end = name if bound is last else f"min({name}, {header.end})"
-    start = f"max({header.start}, {header.after(name)})" if bound is last else header.after(name)
-    parts = [_over(header, earlier, header.start, end), _over(header, later, start, header.end)]
-    return _placed(source, loop, [*before, *parts])
-
-
-def _over(header: Header, loop: cst.For, start: str, end: str) -> cst.For:
-    texts = [*([] if start == "0" and header.is_single else [start]), end, *([] if header.is_single else [header.step])]
-    return loop.with_changes(iter=cst.parse_expression(f"range({', '.join(texts)})"), leading_lines=())
+    if last.is_new:
+        earlier = header.over(plain, header.start, name)
+        later = header.over(loop, f"max({header.start}, {header.after(name)})", header.end)
+    else:
+        earlier = header.over(loop, header.start, f"min({name}, {header.end})")
+        later = header.over(plain, header.after(name), header.end)
+    before = (last if last.is_new else first).statements(name)
+    return placed(source, loop, [*map(cst.parse_statement, before), earlier, later])
 
 
 def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:
@@ -134,17 +137,16 @@ def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
     between = [each for each in body[first:last] if each not in found.masks]
     if between or not moves_down(body, found.masks, first):
         raise NotApplicable(f"{source.name}:{site.line}: other statements stand between the masks")
-    tests, before = [], []
+    tests, before = list[str](), list[cst.BaseStatement]()
     for bound, name, test in zip(_known_edges(source, site, header, tiles), ("from", "to"), ("<", ">="), strict=True):
-        if len(bound.parts) > 1:
+        if bound.is_new:
             name = fresh_in(source, site.kernel, f"full_{name}")
-            before += [cst.parse_statement(text) for text in bound.statements(name)]
+            before += map(cst.parse_statement, bound.statements(name))
             tests.append(f"{header.name} {test} {name}")
     branch = cst.If(test=cst.parse_expression(" or ".join(tests)), body=cst.IndentedBlock(body=found.masks))
     shown = [branch if each is body[last] else each for each in body if each is body[last] or each not in found.masks]
-    return _placed(
-        source, loop, [*before, loop.with_changes(body=loop.body.with_changes(body=shown), leading_lines=())]
-    )
+    new = loop.with_changes(body=loop.body.with_changes(body=shown), leading_lines=())
+    return placed(source, loop, [*before, new])
 
 
 def _known_edges(
@@ -153,13 +155,9 @@ def _known_edges(
     edges = _edges(header, tiles)
     if edges is None:
         raise NotApplicable(f"{source.name}:{site.line}: a mask of this loop is not understood")
+    if not any(bound.is_new for bound in edges):
+        raise NotApplicable(f"{source.name}:{site.line}: the masks of this loop hide nothing in any iteration")
     return edges
-
-
-def _placed(source: Source, loop: cst.For, statements: Sequence[cst.BaseStatement | cst.BaseCompoundStatement]) -> str:
-    """Returns the text with ``statements`` in place of a loop; the comments above it stay above them."""
-    first = statements[0].with_changes(leading_lines=loop.leading_lines)
-    return source.replaced({loop: cst.FlattenSentinel([first, *statements[1:]])})
 
 
 ENTRY = MaskSplit()

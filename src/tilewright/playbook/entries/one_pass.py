@@ -10,7 +10,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, row_length, with_own_names
+from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, longest_row, once, with_own_names
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
 from tilewright.playbook.base import (
@@ -51,7 +51,7 @@ class OnePass(Entry):
         if found is None:
             _, loads = without_repeated(source, kernel)
             return [Site.at(source, at, f"loads that are made {loads + 1} times", (LOADED_ONCE,))] if loads else []
-        longest = max(row_length(found, source, kernel, launch) for launch in facts.launches)
+        longest = longest_row(found, source, kernel, facts)
         what = f"{len(found.loops)} loops over {found.length} in chunks of {found.tile}"
         site = Site.at(source, at, what, (WHOLE_ROW,), why=f"rows of up to {longest:,} elements")
         return [site] if 0 < longest <= FIT_IN_REGISTERS and self.applies(source, site) else []
@@ -60,7 +60,7 @@ class OnePass(Entry):
         if (kernel := facts.kernel) not in source.kernels:
             return ""
         found = unless_refused(chunked, source, kernel, 2)
-        longest = 0 if found is None else max(row_length(found, source, kernel, launch) for launch in facts.launches)
+        longest = 0 if found is None else longest_row(found, source, kernel, facts)
         if longest > FIT_IN_REGISTERS:
             return f"rows of {longest:,} elements do not fit into registers"
         return refusal(_with_whole_row, source, kernel)

@@ -15,12 +15,12 @@ from itertools import pairwise
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, plain_target, row_length, with_own_names
+from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, plain_target, site_of_passes, with_own_names
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.analyses.loop_sums import Statements, needed, sums_of
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.repeated import without_repeated
-from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, tile_call
+from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -36,8 +36,6 @@ from tilewright.records import Value
 from tilewright.source.syntax import Changes, Source, dotted
 
 ONLINE = "online"
-SHORT = 0.5
-"""The promise for rows that fit into registers: `one_pass` reads them once, this change twice."""
 
 
 class Online(Entry):
@@ -59,10 +57,8 @@ class Online(Entry):
         pair = unless_refused(_pair, source, kernel) if kernel else None
         if pair is None:
             return []
-        longest = max(row_length(pair.found, source, kernel, launch) for launch in facts.launches)
-        promise = SHORT if longest <= FIT_IN_REGISTERS else 1.0
-        what, why = f"passes for {pair.most} and {pair.total}", f"rows of up to {longest:,} elements"
-        site = Site.at(source, source.kernels[kernel], what, (ONLINE,), promise, why)
+        what = f"passes for {pair.most} and {pair.total}"
+        site = site_of_passes(source, kernel, pair.found, facts, what, ONLINE)
         return [site] if self.applies(source, site) else []
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:

@@ -7,7 +7,7 @@ and keeps the load off TMA, which fills in only zeros (tileiras 13.4, sm_90 and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import libcst as cst
@@ -18,6 +18,7 @@ from tilewright.playbook.analyses.tile_reach import ends_with_array, reaches
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source, argument, with_argument
+from tilewright.task.task import Launch
 
 ZERO, NONE = "zero", "none"
 TMA = 90  # the first compute capability with TMA
@@ -41,9 +42,11 @@ class Padding(Rewriting[Rewritable[cst.Call]]):
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         found = []
-        for place in self.found(source, facts):
-            even = unless_refused(_is_never_ragged, source, place.node, facts)
-            if ZERO in place.rewrites and facts.sm < TMA and even is False:
+        places = [place for place in self.found(source, facts) if NONE in place.rewrites or facts.sm < TMA]
+        served = list(served_launches(facts)) if places else []
+        for place in places:
+            even = unless_refused(_is_never_ragged, source, place.node, served)
+            if ZERO in place.rewrites and even is False:
                 found.append(place.site(source, f"no TMA before sm_{TMA}"))
             elif NONE in place.rewrites and even:
                 found.append(place.site(source, "every promised extent is a multiple of its tile"))
@@ -64,10 +67,10 @@ def _with_padding(source: Source, call: cst.Call, mode: str | None) -> str:
     return without_dead(changed, source.function_of(call), names_read(before) if before is not None else ()).text
 
 
-def _is_never_ragged(source: Source, call: cst.Call, facts: KernelFacts) -> bool:
-    """Returns whether this load has only whole tiles for every shape that the task serves."""
+def _is_never_ragged(source: Source, call: cst.Call, served: Sequence[Launch]) -> bool:
+    """Returns whether this load has only whole tiles in each launch."""
     found = reaches(source, call)
-    return all(ends_with_array(source, reach, launch) for launch in served_launches(facts) for reach in found)
+    return all(ends_with_array(source, reach, launch) for launch in served for reach in found)
 
 
 ENTRY = Padding()

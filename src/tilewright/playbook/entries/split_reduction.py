@@ -209,16 +209,15 @@ def _reduced(source: Source, node: cst.Name, operation: str) -> cst.Call | None:
 
 
 def _split(source: Source, kernel: str, splits: int) -> Source:
-    _reduction(source, kernel)
+    _reduction(source, kernel)  # its refusal comes before that of the grid
     grid = task_code.flat_grid(source)
     knob = task_code.fresh_name(grid.source, "SPLITS")
     source, numbers = _numbered(grid, kernel, knob)
-    names = [f"{each.name}_parts" for each in _reduction(source, kernel).carried]
-    parts = {name: task_code.fresh_in(source, kernel, name) for name in names}
-    arrived = task_code.fresh_in(source, kernel, "arrived")
     found = _reduction(source, kernel)
+    parts = {each.name: task_code.fresh_in(source, kernel, f"{each.name}_parts") for each in found.carried}
+    arrived = task_code.fresh_in(source, kernel, "arrived")
     memory = {
-        parts[f"{each.name}_parts"]: (f"{grid.items}, config.{knob}, {_in_launch(source, kernel, each)}", each.dtype)
+        parts[each.name]: (f"{grid.items}, config.{knob}, {_in_launch(source, kernel, each)}", each.dtype)
         for each in found.carried
     }
     memory[arrived] = f"{grid.items},", "int32"
@@ -286,26 +285,25 @@ def _with_kernel(
     lines = [f"{item} = {numbers.item}"]
     loads, combined = list[str](), list[str]()
     for each in found.carried:
-        memory, shape = parts[f"{each.name}_parts"], ("1", "1", *each.shape)
+        memory, shape = parts[each.name], ("1", "1", *each.shape)
         zeros = ", 0" * len(each.shape)
         if each.reduced is not None:
             lines.append(f"{each.name} = {source.code(each.reduced)}")
         tile = f"{spelled('reshape')}({each.name}, {tuple_text(shape)})"
         lines.append(f"{spelled('store')}({memory}, ({item}, {part}{zeros}), {tile}, allow_tma=False)")
         load = f"{spelled('load')}({memory}, ({item}, {{}}{zeros}), {tuple_text(shape)}, allow_tma=False)"
-        load = f"{spelled('reshape')}({load}, {tuple_text(each.shape) if each.shape else '()'})"
+        load = f"{spelled('reshape')}({load}, {tuple_text(each.shape)})"
         loads.append(f"{each.name} = {load.format(0)}")
         new = load.format(other)
-        plus = each.operation == "+"
-        combined.append(f"{each.name} = " + (f"{each.name} + {new}" if plus else
-                        f"{spelled(each.operation)}({each.name}, {new})"))  # fmt: skip
+        both = f"{each.name} + {new}" if each.operation == "+" else f"{spelled(each.operation)}({each.name}, {new})"
+        combined.append(f"{each.name} = {both}")
     again = cst.parse_statement(f"for {other} in range(1, {knob}):\n" + "".join(f"    {line}\n" for line in combined))
     last = cst.parse_statement(f"if {spelled('atomic_add')}({arrived}, ({item},), 1).item() == {knob} - 1:\n    pass\n")
     assert isinstance(last, cst.If)
     body = cst.IndentedBlock([*map(cst.parse_statement, loads), again, *found.after]).visit(_Named(found.carried))
     last = last.with_changes(body=body, leading_lines=[cst.EmptyLine(comment=cst.Comment("# the last part"))])
     start = cst.parse_statement(f"{part} = {numbers.part}")
-    loop = found.loop.with_changes(iter=_range(source, found.loop, part, knob), leading_lines=found.loop.leading_lines)
+    loop = found.loop.with_changes(iter=_range(source, found.loop, part, knob))
     statements = list(function.body.body)
     at = statements.index(found.loop)
     new_body = [*statements[:at], start, loop, *map(cst.parse_statement, lines), last]

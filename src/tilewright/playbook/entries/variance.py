@@ -23,13 +23,13 @@ from itertools import pairwise
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, row_length
+from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, site_of_passes
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.deviations import differences, refuse_other_elements, starts_at_zero
 from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.loop_sums import Statements, Sum, needed, read_from_outside, sums_of
 from tilewright.playbook.analyses.renaming import renamed
-from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import rearranged, tile_call
 from tilewright.playbook.analyses.unchanged import read_later
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
@@ -46,8 +46,6 @@ from tilewright.records import Value
 from tilewright.source.syntax import Expression, Line, Source, argument, dotted, number
 
 ONE_LOOP = "one loop"
-SHORT = 0.5
-"""The promise for rows that fit into registers: `one_pass` reads them once, this change twice."""
 
 
 class Variance(Entry):
@@ -69,10 +67,8 @@ class Variance(Entry):
         moments = unless_refused(_moments, source, kernel) if kernel in source.kernels else None
         if moments is None:
             return []
-        longest = max(row_length(moments.found, source, kernel, launch) for launch in facts.launches)
-        promise = SHORT if longest <= FIT_IN_REGISTERS else 1.0
-        what, why = f"passes for {moments.total} and {moments.squares.name}", f"rows of up to {longest:,} elements"
-        site = Site.at(source, source.kernels[kernel], what, (ONE_LOOP,), promise, why)
+        what = f"passes for {moments.total} and {moments.squares.name}"
+        site = site_of_passes(source, kernel, moments.found, facts, what, ONE_LOOP)
         return [site] if self.applies(source, site) else []
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
@@ -155,7 +151,7 @@ def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, c
     return _Moments(found, loops, total, squared, difference, mean, variance, moved, chain[1:])
 
 
-_INSIDE, _TOTAL = "reduced_", "total_"
+_INSIDE, _TOTAL = "_tile_that_is_reduced_", "_sum_of_the_row_"
 """Names that stand for the tile in the text of a reduction, and for the sum in a loop that is renamed."""
 
 
@@ -234,7 +230,7 @@ def _refuse_unless_linear(source: Source, quotient: Expression, total: str) -> N
                     break
                 above = call
             case cst.Attribute() if isinstance(call := source.parent(above), cst.Call):
-                if reshaped(source, call) is None and same_elements(source, call) is None and dotted(above):
+                if rearranged(source, call) is None and dotted(above):
                     break
                 above = call
             case cst.Subscript(value=value) if value is node:

@@ -104,6 +104,10 @@ class OperationRecorder:
         self.start()
         return True
 
+    def is_whole(self) -> bool:
+        """Returns whether all modes of this recorder are in place. Torch takes a mode off just before it calls it."""
+        return not self._modes or all(now >= then for now, then in zip(_depth(), self._depth, strict=True))
+
     def stop(self) -> None:
         """Ends the recording."""
         self.pause()

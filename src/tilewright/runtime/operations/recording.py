@@ -153,7 +153,7 @@ class RecordingObserver(observing.Observer):
                 self._evaluates = True
                 self.recorder.go_on()
                 if _alone():
-                    _in_between(EVALUATION_S, self._end)
+                    _in_between(EVALUATION_S, lambda: self.recorder.is_whole() and self._end())
             result: Module = train(module, mode)
             return result
 

@@ -171,19 +171,21 @@ class Building:
         started = time.perf_counter()
         for each, built, code in self._pool.outcomes(index):
             self.seconds["compile"] += time.perf_counter() - started
-            if each in self._done:  # it has no grid
-                continue
-            described, lowered = self._described[each], self._lowered[each]
-            facts, failed = built.facts if isinstance(built, Built) else LaunchFacts(), described.trial.failed
-            ready = failed(code) if isinstance(code, Failed) else Ready(described, lowered, code.launched_with(facts))
-            if self.many and isinstance(ready, Ready) and ready.code.unread:
-                warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
-            self._done[each] = ready
-            if isinstance(built, Built):
-                with suppress(Exception):  # for example a full disk or a locked cache: the launch then compiles again
-                    described.language.remember([replace(built, cache_key=lowered.cache_key or built.cache_key)])
-            yield each, ready
+            if each not in self._done:  # else it has no grid
+                self._done[each] = self._ready(each, built, code)
+                yield each, self._done[each]
             started = time.perf_counter()
+
+    def _ready(self, index: int, built: Built | Failed, code: MachineCode | Failed) -> Ready | FailedTrial:
+        described, lowered = self._described[index], self._lowered[index]
+        facts, failed = built.facts if isinstance(built, Built) else LaunchFacts(), described.trial.failed
+        ready = failed(code) if isinstance(code, Failed) else Ready(described, lowered, code.launched_with(facts))
+        if self.many and isinstance(ready, Ready) and ready.code.unread:
+            warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
+        if isinstance(built, Built):
+            with suppress(Exception):  # for example a full disk or a locked cache: the launch then compiles again
+                described.language.remember([replace(built, cache_key=lowered.cache_key or built.cache_key)])
+        return ready
 
 
 @lru_cache(maxsize=64)

@@ -45,6 +45,6 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 def _is_inside(frame: FrameType) -> bool:
-    """Whether a frame belongs to `NOT_THE_USERS`, or is code that Tilewright generates or Python's import."""
+    """Returns whether a frame belongs to `NOT_THE_USERS`, or is code that Tilewright generates or Python's import."""
     name = str(frame.f_globals.get("__name__", ""))
     return name.partition(".")[0] in NOT_THE_USERS or frame.f_code.co_filename.startswith(("<tilewright", "<frozen"))

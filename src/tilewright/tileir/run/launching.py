@@ -17,7 +17,7 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Argument, ListArgument
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Launch, Task
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, span
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, scratch_of, span
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
@@ -75,11 +75,6 @@ class Runnable:
             checks_assumptions=checks_assumptions, on_progress=on_progress,
         )  # fmt: skip
         return executed, (*placed.values(), *memory.lists)
-
-
-def scratch_of(arguments: Sequence[Argument]) -> list[ArraySpec]:
-    """Returns the arguments that are memory for one launch only (`task.tensors.scratch`)."""
-    return [each for each in arguments if isinstance(each, ArraySpec) and each.scratch]
 
 
 def zeros_of(array: ArraySpec) -> Array:
