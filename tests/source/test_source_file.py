@@ -20,6 +20,7 @@ OTHERS = {
     "cli/example.py": "the first line of a shipped example",
     "optimize/proposing/gate.py": "a statement without its names",
     "optimize/proposing/regions.py": "the statements of two versions of a file",
+    "playbook/analyses/deviations.py": "an expression in Python's own form, for comparing",
     "playbook/analyses/edited_files.py": "which statements the kernel needs",
     "playbook/analyses/iterations.py": "the statements that set a loop's bounds, which are evaluated",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
