@@ -465,6 +465,7 @@ def never_kept(text: str, tmp_path: Path, *entries: str) -> Optimized:
     return optimize(str(file), arch="sm_90", options=options, seed=1)
 
 
+@pytest.mark.long
 def test_a_change_of_form_is_never_kept_on_a_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much the model promises; it is listed with its patch and a command that works."""
     untouched: list[str] = []

@@ -48,6 +48,7 @@ class Wrong:
         return Change("halved", "halves the results", texts)
 
 
+@pytest.mark.long
 def test_an_answer_is_a_run_and_a_wrong_idea_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))

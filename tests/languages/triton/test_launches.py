@@ -80,6 +80,7 @@ def test_our_launcher_tells_the_driver_what_tritons_does(theirs: dict[str, Any],
 
 @needs_compiler
 @needs_bindings
+@pytest.mark.long
 @pytest.mark.skipif(triton.__version__.startswith("3.6"), reason="triton 3.6 does not mend tensor maps")
 def test_small_tensor_maps_of_older_drivers_are_mended_as_by_triton(tmp_path: Path, cache: Path) -> None:
     their = triton_launches.recorded(tmp_path / "theirs", "theirs", WRONG_DRIVER, cache)

@@ -103,6 +103,7 @@ def test_a_rank_that_dies_ends_the_order_in_one_line(jobs: dict[int, Ranks]) -> 
         jobs[3].ask("sums", SECONDS, buckets=[8], seed=1)
 
 
+@pytest.mark.long
 def test_without_two_gpus_one_line_says_what_is_possible() -> None:
     if count() >= 2:
         pytest.skip("there are two GPUs")

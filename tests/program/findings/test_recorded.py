@@ -231,6 +231,7 @@ def test_an_endless_evaluation_is_ended(tmp_path: Path) -> None:
 # The judge ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_judge_finds_problems_in_the_version_that_it_is_given(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(INFERS)

@@ -102,6 +102,7 @@ def test_a_kernel_made_for_each_launch_is_one_kind_and_is_not_kept(tmp_path: Pat
     assert len(recorder._objects) == len(recorder.skips) == OBJECTS
 
 
+@pytest.mark.long
 def test_endless_kinds_are_counted_together(tmp_path: Path, launched: list[Any]) -> None:
     recorder = CuTileRecorder(ct.launch, tmp_path)
     x = torch.zeros(64)

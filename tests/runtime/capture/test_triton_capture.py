@@ -240,6 +240,7 @@ def launch_matmul(dtype: Any = torch.bfloat16) -> None:
     fails(kernels.matmul, grid, a, b, c, 96, 80, 64, *strides, **tiles, num_warps=8)
 
 
+@pytest.mark.long
 def test_an_autotuners_configurations_become_the_space(tmp_path: Path) -> None:
     """On both routes: Tile IR ignores ``num_warps``. Heuristics compute their values for each configuration."""
     task = task_of(tmp_path, launch_scaled)

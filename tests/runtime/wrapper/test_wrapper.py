@@ -803,6 +803,7 @@ def start(folder: Path, seconds: float, **environment: str) -> subprocess.Popen[
     )
 
 
+@pytest.mark.long
 def test_of_several_processes_one_tunes_and_all_pick_the_same(tmp_path: Path) -> None:
     processes = [start(tmp_path, 0.5) for _ in range(3)]
     said = [process.communicate()[0] for process in processes]
