@@ -9,9 +9,10 @@ Known forms, with ``count = ct.cdiv(length, tile)``, ``(length + tile - 1) // ti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar
 
 import libcst as cst
 
@@ -24,6 +25,9 @@ from tilewright.source.syntax import Expression, Source, argument, dotted, eleme
 from tilewright.task.task import Launch
 
 LEAVING = (cst.Break, cst.Continue, cst.Return)
+Pair: TypeAlias = tuple[cst.For, cst.For]
+"""Two loops over the chunks of a row, one after the other."""
+Found = TypeVar("Found")
 SHORT = 0.5
 """The promise of one pass less over rows that fit into registers: `one_pass` reads them only once."""
 
@@ -39,6 +43,11 @@ class Chunked:
     block: cst.IndentedBlock
     tile: str
     length: str
+
+    def between(self, loops: Pair) -> list[cst.BaseStatement]:
+        """Returns the statements between two of the loops."""
+        body = list(self.block.body)
+        return body[body.index(loops[0]) + 1 : body.index(loops[1])]
 
 
 def chunked(source: Source, kernel: str, least: int = 1) -> Chunked:
@@ -59,6 +68,21 @@ def chunked(source: Source, kernel: str, least: int = 1) -> Chunked:
     block = source.parent(loops[0])
     assert isinstance(block, cst.IndentedBlock), "a loop is in the body of a function, or of another statement"
     return Chunked(tuple(loops), block, tile, length)
+
+
+def first_pair(source: Source, kernel: str, paired: Callable[[Source, str, Chunked, Pair], Found]) -> Found:
+    """Returns what ``paired`` makes of the first two loops that may become one.
+
+    Raises `NotApplicable` with the reason of the last pair if ``paired`` refuses all.
+    """
+    found = chunked(source, kernel, 2)
+    reasons = []
+    for loops in pairwise(found.loops):
+        try:
+            return paired(source, kernel, found, loops)
+        except NotApplicable as reason:
+            reasons.append(reason)
+    raise reasons[-1]
 
 
 def _row_of(source: Source, loop: cst.For) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.chunk_loops import Chunked
 from tilewright.playbook.analyses.dataflow import LOOPS, names_assigned, range_of, reaching, values_by_name
+from tilewright.playbook.analyses.expressions import bare
 from tilewright.playbook.analyses.loop_sums import Sum
 from tilewright.playbook.analyses.masked_tiles import ZERO, MaskLimit, hidden_constant, masked_tiles
 from tilewright.playbook.analyses.positions import Total
@@ -156,7 +157,7 @@ def _is_difference(
     source: Source, loop: cst.For, node: Expression, differences: Iterable[Expression], at: cst.CSTNode
 ) -> bool:
     """Returns whether ``node`` is one of the differences, perhaps masked or reshaped. at: where it stands."""
-    if source.code(_without_parentheses(node)) in [source.code(_without_parentheses(each)) for each in differences]:
+    if source.code(bare(node)) in [source.code(bare(each)) for each in differences]:
         return True
     if isinstance(node, cst.Name):
         last = reaching(source, node.value, at)
@@ -183,10 +184,6 @@ def _bare(source: Source, node: Expression) -> Expression:
                 return _bare(source, found.value)
     inside = _kept(source, node)
     return node if inside is None else _bare(source, inside)
-
-
-def _without_parentheses(node: Expression) -> Expression:
-    return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node
 
 
 def _expanded(source: Source, loop: cst.For, node: Expression) -> str:

@@ -1,4 +1,4 @@
-"""Formats parts of expressions: operands with the parentheses that they need, and the constant log₂ e."""
+"""Formats parts of code: operands with the parentheses that they need, new lines, and the constant log₂ e."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Expression, Source, argument, number
+from tilewright.source.syntax import Expression, Line, Source, argument, number
 
 LOG2_E = 1.4426950408889634
 _SPELLED = ("1.0 / math.log(2)", "1 / math.log(2)", "math.log2(math.e)", "1.0 / math.log(2.0)", "np.log2(np.e)")
@@ -21,6 +21,11 @@ def text_of(source: Source, node: Expression) -> str:
     """Returns the text of an expression, with the parentheses that it needs before ``.`` or beside ``*``."""
     text = source.code(node)
     return text if isinstance(node, _PRIMARY) or node.lpar else f"({text})"
+
+
+def bare(node: Expression) -> Expression:
+    """Returns the expression without the parentheses around it."""
+    return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node
 
 
 def factor_of(source: Source, node: Expression) -> str:
@@ -52,6 +57,13 @@ def fitting(source: Source, place: cst.CSTNode, text: str) -> Expression:
         ):
             return new
     return new.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def line_of(text: str) -> Line:
+    """Parses a statement that is one line."""
+    statement = cst.parse_statement(text)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    return statement
 
 
 def _log2_e_names(source: Source) -> list[str]:

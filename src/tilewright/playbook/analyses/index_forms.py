@@ -16,6 +16,7 @@ from typing import TypeAlias
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read, reaching
+from tilewright.playbook.analyses.expressions import bare
 from tilewright.playbook.analyses.tile_shapes import (
     Shapes,
     indices_of,
@@ -249,11 +250,6 @@ class Forms:
         text = self.source.code(bare(node))
         primary = isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
         return Scalar({(text if primary else f"({text})",): 1})
-
-
-def bare(node: Expression) -> Expression:
-    """Returns the expression without the parentheses around it."""
-    return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node
 
 
 def _is_arithmetic(source: Source, value: Expression) -> bool:

@@ -10,13 +10,20 @@ The row is read once less. A chunk is needed only once, so a row may have any le
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, plain_target, site_of_passes, with_own_names
+from tilewright.playbook.analyses.chunk_loops import (
+    Chunked,
+    Pair,
+    first_pair,
+    plain_target,
+    site_of_passes,
+    with_own_names,
+)
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.analyses.expressions import line_of
 from tilewright.playbook.analyses.loop_sums import Statements, needed, sums_of
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.repeated import without_repeated
@@ -82,7 +89,7 @@ class _Pair:
     """
 
     found: Chunked
-    loops: tuple[cst.For, cst.For]
+    loops: Pair
     most: str
     total: str
     update: cst.BaseStatement
@@ -95,17 +102,10 @@ class _Pair:
 
 def _pair(source: Source, kernel: str) -> _Pair:
     """Finds two loops that may become one. Raises `NotApplicable` with the reason of the last pair."""
-    found = chunked(source, kernel, 2)
-    reasons = []
-    for loops in pairwise(found.loops):
-        try:
-            return _paired(source, kernel, found, loops)
-        except NotApplicable as reason:
-            reasons.append(reason)
-    raise reasons[-1]
+    return first_pair(source, kernel, _paired)
 
 
-def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, cst.For]) -> _Pair:
+def _paired(source: Source, kernel: str, found: Chunked, loops: Pair) -> _Pair:
     first, second = loops
     effects = Effects(source, source.kernels[kernel])
     if not effects.is_pure(first.body) or not effects.is_pure(second.body):
@@ -186,15 +186,13 @@ def _only_read(source: Source, loop: cst.For, assign: cst.Assign) -> cst.Name:
     return reads[1]
 
 
-def _between(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, cst.For]) -> list[cst.BaseStatement]:
+def _between(source: Source, kernel: str, found: Chunked, loops: Pair) -> list[cst.BaseStatement]:
     """Returns the statements between two loops that the second one needs. They move before the first loop.
 
     Raises `NotApplicable` if one of them needs the first loop.
     """
-    body = list(found.block.body)
-    between = body[body.index(loops[0]) + 1 : body.index(loops[1])]
     effects, computed = Effects(source, source.kernels[kernel]), set(names_assigned(loops[0]))
-    moved = needed(between, names_read(loops[1]))
+    moved = needed(found.between(loops), names_read(loops[1]))
     for statement in moved:
         late = names_read(statement) & computed or set(names_assigned(statement)) & names_read(loops[0])
         if late or not effects.is_pure(statement) or not plain_target(statement):
@@ -205,7 +203,7 @@ def _between(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, 
 def _fused(source: Source, kernel: str, pair: _Pair) -> Source:
     """Returns the source with the statements of the second loop at the end of the first."""
     first, second = pair.loops
-    changes: Changes = {pair.update: cst.FlattenSentinel([_parsed(f"{pair.before} = {pair.most}"), pair.update])}
+    changes: Changes = {pair.update: cst.FlattenSentinel([line_of(f"{pair.before} = {pair.most}"), pair.update])}
     place = source.place(first)
     grown = f"{pair.total} = {pair.total} * {pair.factor} + {pair.term}"
     inside = []
@@ -213,7 +211,7 @@ def _fused(source: Source, kernel: str, pair: _Pair) -> Source:
         assert isinstance(statement, cst.BaseStatement)
         new = statement
         if statement is pair.added:
-            new = _parsed(grown).with_changes(leading_lines=statement.leading_lines)  # type: ignore[attr-defined]
+            new = line_of(grown).with_changes(leading_lines=statement.leading_lines)  # type: ignore[attr-defined]
         inside.append(renamed(new, {dotted(second.target): dotted(first.target)}))
     comments = [line for line in second.leading_lines if line.comment is not None]
     inside[0] = inside[0].with_changes(leading_lines=[*comments, *inside[0].leading_lines])  # type: ignore[attr-defined]
@@ -223,12 +221,6 @@ def _fused(source: Source, kernel: str, pair: _Pair) -> Source:
     assert isinstance(again.body, cst.IndentedBlock)
     longer = again.with_changes(body=again.body.with_changes(body=[*again.body.body, *inside]))
     return source.changed({again: cst.FlattenSentinel([*pair.moved, longer])})
-
-
-def _parsed(text: str) -> cst.SimpleStatementLine:
-    statement = cst.parse_statement(text)
-    assert isinstance(statement, cst.SimpleStatementLine)
-    return statement
 
 
 ENTRY = Online()

@@ -18,15 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, once, plain_target, site_of_passes
+from tilewright.playbook.analyses.chunk_loops import Chunked, Pair, first_pair, once, plain_target, site_of_passes
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.deviations import differences, refuse_other_elements, starts_at_zero
-from tilewright.playbook.analyses.expressions import fitting, text_of
+from tilewright.playbook.analyses.expressions import bare, fitting, line_of, text_of
 from tilewright.playbook.analyses.loop_sums import Statements, Sum, needed, read_from_outside, sums_of
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.playbook.analyses.tile_shapes import rearranged, tile_call
@@ -93,7 +92,7 @@ class _Moments:
     """
 
     found: Chunked
-    loops: tuple[cst.For, cst.For]
+    loops: Pair
     total: str
     squares: Sum
     difference: str
@@ -105,17 +104,10 @@ class _Moments:
 
 def _moments(source: Source, kernel: str) -> _Moments:
     """Finds two loops that may become one. Raises `NotApplicable` with the reason of the last pair."""
-    found = chunked(source, kernel, 2)
-    reasons = []
-    for loops in pairwise(found.loops):
-        try:
-            return _paired(source, kernel, found, loops)
-        except NotApplicable as reason:
-            reasons.append(reason)
-    raise reasons[-1]
+    return first_pair(source, kernel, _paired)
 
 
-def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, cst.For]) -> _Moments:
+def _paired(source: Source, kernel: str, found: Chunked, loops: Pair) -> _Moments:
     if not all(map(source.spelled, ("maximum", "where"))):
         raise NotApplicable(f"{source.name} does not import maximum and where of cuda.tile")
     effects = Effects(source, source.kernels[kernel])
@@ -128,8 +120,7 @@ def _paired(source: Source, kernel: str, found: Chunked, loops: tuple[cst.For, c
     deviation, around = _squared(source, loops[1], squared.term)
     if {_around(source, each.term) for each in totals} != {around}:
         raise NotApplicable(f"{total} and {squared.name} are not reduced in the same way")
-    between = _between(source, found, loops)
-    moved, chain = _parted(source, kernel, loops, between)
+    moved, chain = _parted(source, kernel, loops, found.between(loops))
     if not chain or not plain_target(chain[0]):
         raise NotApplicable("the second loop does not read the mean of the first")
     mean = chain[0]
@@ -193,13 +184,8 @@ def _squared(source: Source, loop: cst.For, node: Expression) -> tuple[str, str]
     raise NotApplicable("the second loop sums no squares")
 
 
-def _between(source: Source, found: Chunked, loops: tuple[cst.For, cst.For]) -> list[cst.BaseStatement]:
-    body = list(found.block.body)
-    return body[body.index(loops[0]) + 1 : body.index(loops[1])]
-
-
 def _parted(
-    source: Source, kernel: str, loops: tuple[cst.For, cst.For], between: Statements
+    source: Source, kernel: str, loops: Pair, between: Statements
 ) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]]:
     """Returns the statements between the loops that the second one needs: those that do not depend on the first loop,
     and those that do."""
@@ -246,7 +232,7 @@ def _refuse_unless_linear(source: Source, quotient: Expression, total: str) -> N
         raise NotApplicable(f"{source.code(quotient)} is no mean of {total}")
 
 
-def _refuse_other_reads(source: Source, loops: tuple[cst.For, cst.For], total: str, squares: str, mean: Line) -> None:
+def _refuse_other_reads(source: Source, loops: Pair, total: str, squares: str, mean: Line) -> None:
     """Raises `NotApplicable` if a loop computes more than its sum, or if ``total`` gives more than the mean."""
     for loop, own in zip(loops, (total, squares), strict=True):
         for name in sorted({*names_assigned(loop)} - {own}):
@@ -269,17 +255,12 @@ def _found_after(source: Source, found: Chunked, loop: cst.For, text: str, squar
         reads = [node for node in source.every(cst.Name, statement) if node.value == squares]
         reads = [node for node in reads if not isinstance(source.parent(node), cst.AssignTarget)]
         for node in source.every(cst.BaseExpression, statement):  # type: ignore[type-abstract]
-            if len(reads) == 1 and _bare_text(source, node) == text:
+            if len(reads) == 1 and source.code(bare(node)) == text:
                 if not names_assigned(statement)[squares] and read_later(source, statement, squares):
                     raise NotApplicable(f"the kernel needs {squares} for more than the variance")
                 return node
         break
     raise NotApplicable(f"{squares} is not divided in the same way as the sum: {text}")
-
-
-def _bare_text(source: Source, node: Expression) -> str:
-    """Returns the text of an expression without parentheses around it."""
-    return source.code(node.with_changes(lpar=(), rpar=()) if node.lpar else node)
 
 
 # The new loop -------------------------------------------------------------------------------------------
@@ -296,8 +277,8 @@ def _fused(source: Source, kernel: str, moments: _Moments) -> Source:
     names[target] = pivot
     middle = [each for each in body[begin + 1 : end] if each not in moments.moved]
     at = middle.index(moments.mean)
-    shifted = _line(f"{shift} = {quotient}", moments.mean)
-    mean = _line(f"{target} = {pivot} + {shift}").with_changes(trailing_whitespace=moments.mean.trailing_whitespace)
+    shifted = line_of(f"{shift} = {quotient}").with_changes(leading_lines=moments.mean.leading_lines)
+    mean = line_of(f"{target} = {pivot} + {shift}").with_changes(trailing_whitespace=moments.mean.trailing_whitespace)
     middle[at : at + 1] = [shifted, mean]
     rest = [_with_shift(source, each, moments.variance, shift) for each in body[end + 1 :]]
     divisor = needed(moments.moved, names_read(moments.mean))
@@ -314,7 +295,7 @@ def _with_shift(source: Source, statement: cst.BaseStatement, variance: Expressi
     """Returns a statement in which ``variance`` is about the mean, not about the pivot."""
     if variance not in source.every(cst.BaseExpression, statement):  # type: ignore[type-abstract]
         return statement
-    text = f"{_bare_text(source, variance)} - {shift} * {shift}"
+    text = f"{source.code(bare(variance))} - {shift} * {shift}"
     larger = fitting(source, variance, f"{source.spelled('maximum')}({text}, 0.0, propagate_nan=True)")
     new = statement.deep_replace(variance, larger)
     assert isinstance(new, cst.BaseStatement)
@@ -328,9 +309,9 @@ def _first_chunk(source: Source, kernel: str, moments: _Moments, quotient: str, 
     names = {name: task_code.fresh_in(source, kernel, f"{name}_first") for name in own}
     total, squared = names[moments.total], task_code.fresh_in(source, kernel, f"{moments.total}_squared")
     lines = [renamed(statement, names) for statement in once(_with_squares(source, first, moments.total, squared))]
-    lines.insert(1, _line(f"{total} = {moments.total}"))
+    lines.insert(1, line_of(f"{total} = {moments.total}"))
     if not any(squared in names_assigned(line) for line in lines):  # the sum is the tile of the first chunk itself
-        lines.append(_line(f"{squared} = {total} * {total}"))
+        lines.append(line_of(f"{squared} = {total} * {total}"))
     share = f"({found.length} / min({found.tile}, {found.length}))"
     mean, square = (
         source.code(renamed(cst.parse_expression(quotient), {moments.total: name})) for name in (total, squared)
@@ -338,9 +319,9 @@ def _first_chunk(source: Source, kernel: str, moments: _Moments, quotient: str, 
     squares = task_code.fresh_in(source, kernel, f"{pivot}_squares")
     return [
         *lines,
-        _line(f"{pivot} = {mean} * {share}"),
-        _line(f"{squares} = {square} * {share}"),
-        _line(f"{pivot} = {source.spelled('where')}(2.0 * {pivot} * {pivot} > {squares}, {pivot}, 0.0)"),
+        line_of(f"{pivot} = {mean} * {share}"),
+        line_of(f"{squares} = {square} * {share}"),
+        line_of(f"{pivot} = {source.spelled('where')}(2.0 * {pivot} * {pivot} > {squares}, {pivot}, 0.0)"),
     ]
 
 
@@ -350,7 +331,7 @@ def _with_squares(source: Source, loop: cst.For, total: str, squared: str) -> cs
         if each.name == total and _around(source, each.term):
             assert isinstance(each.term, cst.Call)
             tile = text_of(source, each.term.args[0].value)
-            added = _line(f"{squared} = {_around(source, each.term).replace(_INSIDE, f'{tile} * {tile}')}")
+            added = line_of(f"{squared} = {_around(source, each.term).replace(_INSIDE, f'{tile} * {tile}')}")
             new = loop.visit(_Before(each.statement, added))
             assert isinstance(new, cst.For)
             loop = new
@@ -362,7 +343,7 @@ def _with_sum(loop: cst.For, moments: _Moments, names: Mapping[str, str]) -> cst
 
     The sum has another name while others are renamed, because the mean may have its name.
     """
-    added = _line(f"{_TOTAL} = {_TOTAL} + {moments.difference}")
+    added = line_of(f"{_TOTAL} = {_TOTAL} + {moments.difference}")
     new = loop.visit(_Before(moments.squares.statement, added))
     assert isinstance(new, cst.For)
     return renamed(renamed(new, names), {_TOTAL: moments.total})
@@ -387,13 +368,6 @@ def _bare(statement: cst.BaseStatement) -> cst.BaseStatement:
     new = statement.with_changes(leading_lines=())
     assert isinstance(new, cst.BaseStatement)
     return new
-
-
-def _line(text: str, place: Line | None = None) -> Line:
-    """Parses a statement; ``place``: the statement whose comments above it gets."""
-    statement = cst.parse_statement(text)
-    assert isinstance(statement, cst.SimpleStatementLine)
-    return statement.with_changes(leading_lines=place.leading_lines) if place is not None else statement
 
 
 ENTRY = Variance()
