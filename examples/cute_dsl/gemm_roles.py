@@ -37,7 +37,8 @@ class Roles:
     @cute.jit
     def multiply(self, ring, cluster, grid, at, mma, a_s, b_s, c_s, store, out_s, out_g, warp, blocks):
         """Multiplies the blocks of each tile, and stores the tile. The ring has the blocks of one tile after the other.
-        So with PINGPONG, one warpgroup multiplies while the other stores."""
+        With PINGPONG, one warpgroup multiplies while the other stores. Each waits until the other has met all blocks of
+        its tile, because a barrier of the ring tells only whether the number of its phase is even."""
         turns, slot = (2, (warp - 4) // 4) if self.PINGPONG else (1, 0)
         threads, stores = 2 * GROUP // turns, warp == 4 + 4 * slot
         part = (cute.arch.thread_idx()[0] - GROUP) % threads
@@ -47,12 +48,15 @@ class Roles:
         out = cute.make_rmem_tensor_like(total, DTYPE)
         to_s = cute.make_tiled_copy_C(sm90.get_smem_store_op(LayoutEnum.ROW_MAJOR, DTYPE, TOTAL), mma).get_slice(part)
         mma.set(warpgroup.Field.ACCUMULATE, True)
-        for turn in cutlass.range(slot, cute.ceil_div(grid[0] * grid[1] - cluster, self.clusters), turns, unroll=1):
+        tiles = cute.ceil_div(grid[0] * grid[1] - cluster, self.clusters)
+        for turn in cutlass.range(slot, tiles, turns, unroll=1):
             m, n = self.place(cluster + turn * self.clusters, *grid, *at)
             first, stages = turn * blocks, ring.num_stages
             state = pipeline.PipelineState(stages, cutlass.Int32(0), first % stages, first // stages % 2)
             used = state.clone()
             total.fill(0.0)
+            if self.PINGPONG and turn > 0:
+                cute.arch.barrier(barrier_id=3 + slot, number_of_threads=2 * GROUP)
             for block in cutlass.range(blocks, unroll=1):
                 ring.consumer_wait(state)
                 warpgroup.fence()
@@ -64,6 +68,8 @@ class Roles:
                     ring.consumer_release(used)
                     used.advance()
                 state.advance()
+            if self.PINGPONG and turn + 1 < tiles:
+                cute.arch.barrier_arrive(barrier_id=4 - slot, number_of_threads=2 * GROUP)
             warpgroup.wait_group(0)
             ring.consumer_release(used)
             out.store(total.load().to(DTYPE))
