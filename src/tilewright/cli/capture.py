@@ -132,7 +132,8 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
 
     _check_new(to, force)
     file = _file(record)
-    recorded = capture_record.chosen(capture_record.read(file), number)
+    whole = capture_record.read(file)
+    recorded = capture_record.chosen(whole, number)
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
     often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
     heading = f"`{recorded.launch.kernel}`, recorded in {file.name}: launched {often}{time}."
@@ -141,6 +142,7 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
         print_json({"file": str(to), "task": recorded.launch.kernel})
     else:
         terminal.note(f"wrote {to}; next: tilewright check {to}")
+        _note_pairs(whole, number)
 
 
 @app.command()
@@ -164,10 +166,30 @@ def fuse(
     made = fused_task(capture_record.read(file), producer, consumer, to)
     write(to, made.task)
     if as_json:
-        print_json({"file": str(to), "kernel": str(kernel_file(to)), "task": made.name})
+        times = made.times
+        print_json({
+            "file": str(to), "kernel": str(kernel_file(to)), "task": made.name, "saved_bytes": made.pair.saved_bytes,
+            "board": times.board, "predicted_us": times.fused_us or None, "predicted_apart_us": list(times.apart_us),
+            "problem": times.problem,
+        })  # fmt: skip
     else:
         terminal.note(f"wrote {kernel_file(to)} and {to}: equal to both launches to the bit, on small shapes")
-        terminal.note(f"known from launches alone: make sure that nothing else reads the array. Next: tilewright check {to}")
+        terminal.note(str(made.times))
+        terminal.note(f"'{made.pair.written}' is no longer written: make sure that no torch operation reads it")
+        terminal.note(f"next: tilewright check {to}")
+
+
+def _note_pairs(capture: Capture, row: int) -> None:
+    """Prints with which kernels a row could be one kernel, which saves more bytes than a change of one of them."""
+    from tilewright.runtime.capture import record as capture_record
+    from tilewright.runtime.capture.pairs import pairs
+
+    if not capture_record.shares_arrays(capture):
+        return
+    for pair in pairs(capture).found:
+        if row in (pair.producer, pair.consumer) and not pair.problem:
+            what = f"row {pair.consumer} reads all that row {pair.producer} writes directly before it"
+            terminal.note(f"{what}; one kernel for both: tilewright captured fuse {pair.producer} {pair.consumer} FILE.py")
 
 
 def _check_new(to: Path, force: bool) -> None:

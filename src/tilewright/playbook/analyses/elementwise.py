@@ -62,7 +62,7 @@ def element_wise(source: Source, kernel: str) -> ElementWise:
     """Returns the parts of an element-wise kernel. Raises `NotApplicable` with the reason if it is not element-wise."""
     tree = ast.parse(source.text)
     functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
-    return _Reader(source, functions, kernel).read()
+    return _KernelReader(source, functions, kernel).read()
 
 
 def in_parts(node: ast.expr | None) -> list[ast.expr]:
@@ -76,7 +76,7 @@ def given(call: ast.Call, name: str, place: int) -> ast.expr | None:
     return call.args[place] if len(call.args) > place else next(named, None)
 
 
-class _Reader:
+class _KernelReader:
     def __init__(self, source: Source, functions: Mapping[str, ast.FunctionDef], kernel: str) -> None:
         self.source, self.functions, self.kernel = source, functions, kernel
         arguments = functions[kernel].args
@@ -120,9 +120,9 @@ class _Reader:
             if target in needed:
                 kept.append(line)
                 needed |= read_outside(line, calls)
-        for name in needed & self.scalars.keys():
-            if any(self._tile_name(each) in PLACE for each in ast.walk(self.scalars[name])):
-                raise self.refused(f"its arithmetic uses '{name}', which depends on the number of the block")
+        for part in (*kept, value):
+            if any(self._tile_name(each) in PLACE for each in _outside(part, calls)):
+                raise self.refused(f"its arithmetic uses the number of the block: {ast.unparse(part)}")
         used = [each for part in (*kept, value) for each in ast.walk(part)]
         reads = tuple(read for read in self.loads if any(read.call is each for each in used))
         whole = self._whole(reads, self._texts(given(store, "index", 1)))
@@ -137,16 +137,17 @@ class _Reader:
     def _assigned(self, statement: ast.stmt) -> Iterator[tuple[str, ast.expr, ast.stmt]]:
         """Yields the name, the value and the statement of each assignment."""
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(
-                target=ast.Name(id=name), value=ast.expr() as value
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
                 yield name, value, statement
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if (
-                len(names) == len(values) and all(isinstance(name, ast.Name) for name in names)
-            ):
-                for name, value in zip(names, values, strict=True):
-                    assert isinstance(name, ast.Name)
-                    yield name.id, value, ast.Assign([name], value, lineno=statement.lineno)
+            case ast.Assign(targets=[ast.Tuple(elts=[*targets])], value=ast.Tuple(elts=values)) if len(targets) == len(
+                values
+            ) and not {*map(ast.unparse, targets)} & read_outside(statement, ()):
+                for target, value in zip(targets, values, strict=True):
+                    line = ast.Assign([target], value, lineno=statement.lineno)
+                    yield from self._assigned(line)
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 yield name, ast.BinOp(ast.Name(name, ast.Load()), op, value), statement
             case _:
@@ -171,11 +172,11 @@ class _Reader:
 
     def _returns_scalar(self, call: ast.Call) -> bool:
         """Returns whether a call returns no tile, if none of its arguments is one."""
-        called = ast.unparse(call.func)
+        called = _dotted(call.func)
         return self._tile_name(call) in SCALAR or called in BUILTINS or self.source.origin(called).startswith("math.")
 
     def _tile_name(self, node: ast.AST) -> str:
-        return self.source.tile_name(ast.unparse(node.func)) if isinstance(node, ast.Call) else ""
+        return self.source.tile_name(_dotted(node.func)) if isinstance(node, ast.Call) else ""
 
     def _check(self, value: ast.expr, loads: bool = True) -> None:
         """Raises `NotApplicable` if an expression is not element-wise."""
@@ -200,19 +201,17 @@ class _Reader:
                 raise self.refused(f"it computes {ast.unparse(value)}")
 
     def _check_call(self, call: ast.Call, loads: bool) -> None:
-        name, called = self._tile_name(call), ast.unparse(call.func)
+        name, called = self._tile_name(call), _dotted(call.func)
         parts = [*call.args, *(each.value for each in call.keywords)]
         if name == "load" and loads:
             self.loads.append(self._load(call))
             return
-        if name in PLACE:
-            raise self.refused(f"its arithmetic uses {called}")
         if isinstance(call.func, ast.Attribute) and call.func.attr == "astype" and not name:
             self._check(call.func.value, loads)
         elif called in self.functions:
             self._check_helper(self.functions[called])
         elif name not in ELEMENT_WISE and (name or called not in BUILTINS) and self._has_tile(call):
-            raise self.refused(f"it calls {called}")
+            raise self.refused(f"it calls {ast.unparse(call.func)}")
         for part in parts:
             self._check(part, loads)
 
@@ -233,8 +232,12 @@ class _Reader:
 
     def _check_in_helper(self, helper: ast.FunctionDef, value: ast.expr) -> None:
         """Checks an expression in which every name may be a tile."""
+        if any(self._tile_name(each) in PLACE for each in ast.walk(value)):
+            raise self.refused(f"{helper.name} uses the number of the block: {ast.unparse(value)}")
         before = self.tiles
-        self.tiles = {each.id for each in ast.walk(helper) if isinstance(each, ast.Name) and each.id != self._root(each)}
+        self.tiles = {
+            each.id for each in ast.walk(helper) if isinstance(each, ast.Name) and each.id != self._root(each)
+        }
         self.tiles |= {each.arg for each in helper.args.args}
         try:
             self._check(value, loads=False)
@@ -272,12 +275,19 @@ class _Reader:
         missing = len(whole.index) - len(read.index)
         if missing < 0:
             raise self.refused(f"'{read.array}' has more axes than the tile that it stores")
-        for index, shape, *stored in zip(
-            read.index, read.shape, whole.index[missing:], whole.shape[missing:], strict=True
-        ):
-            if [index, shape] not in (stored, ["0", "1"]):
-                place = f"tile {index} of {shape} elements of '{read.array}'"
-                raise self.refused(f"it loads {place}, and stores tile {stored[0]} of {stored[1]}")
+        stored = zip(whole.index[missing:], whole.shape[missing:], strict=True)
+        for own, other in zip(zip(read.index, read.shape, strict=True), stored, strict=True):
+            if own not in (other, ("0", "1")):
+                place = f"tile {own[0]} of {own[1]} elements of '{read.array}'"
+                raise self.refused(f"it loads {place}, and stores tile {other[0]} of {other[1]}")
+
+
+def _dotted(node: ast.expr) -> str:
+    """Returns the text of a name or attribute, such as ``ct.load``; "" for any other expression."""
+    if isinstance(node, ast.Attribute):
+        left = _dotted(node.value)
+        return f"{left}.{node.attr}" if left else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 class _Substitution(ast.NodeTransformer):
@@ -297,14 +307,16 @@ def _substituted(node: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
 
 def read_outside(part: ast.AST, calls: Sequence[ast.Call]) -> set[str]:
     """Returns the names that a statement or an expression reads, but not those in ``calls``."""
-    waiting, found = [part], set[str]()
+    names = {each.id for each in _outside(part, calls) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    changed = isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name)
+    return names | ({part.target.id} if changed else set())  # type: ignore[attr-defined]
+
+
+def _outside(part: ast.AST, calls: Sequence[ast.Call]) -> Iterator[ast.AST]:
+    """Yields the nodes of a statement or an expression, but not those in ``calls``."""
+    waiting = [part]
     while waiting:
         node = waiting.pop()
-        if any(node is call for call in calls):
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.add(node.id)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-        waiting += ast.iter_child_nodes(node)
-    return found
+        if not any(node is call for call in calls):
+            yield node
+            waiting += ast.iter_child_nodes(node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters, reaching
 from tilewright.playbook.analyses.elementwise import ElementWise, Read, element_wise, read_outside
 from tilewright.playbook.analyses.expressions import line_of
+from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Changes, Function, Line, Replacement, Source, argument, dotted, elements
 
@@ -47,7 +49,7 @@ class Fused:
 
 
 @dataclass(frozen=True)
-class _Access:
+class _IntermediateLoad:
     """A load of the intermediate array in the consumer. ``line``: the statement with the load."""
 
     call: cst.Call
@@ -57,7 +59,9 @@ class _Access:
     padding: str
 
 
-def fused(text: str, producer: str, consumer: str, read: str, dtype: str, shapes: Mapping[str, tuple[int, ...]]) -> Fused:
+def fused(
+    text: str, producer: str, consumer: str, read: str, dtype: str, shapes: Mapping[str, tuple[int, ...]]
+) -> Fused:
     """Returns the fused kernel of two kernels. Raises `NotApplicable` with the reason if there is none.
 
     text: a file with both kernels and all that they need.
@@ -157,7 +161,7 @@ class _Joining:
         text = self.source.code(call or above or node).strip()
         raise self.refused(f"it uses '{self.read}' in {text}, not only in ct.load")
 
-    def _access(self, call: cst.Call) -> _Access:
+    def _access(self, call: cst.Call) -> _IntermediateLoad:
         if others := [name for name in ("order",) if argument(call, name) is not None]:
             raise self.refused(f"it loads '{self.read}' with the option '{others[0]}'")
         line: Line | None = None
@@ -175,13 +179,15 @@ class _Joining:
         mode = "" if padding is None else dotted(padding).split(".")[-1]
         if padding is not None and mode not in (*PADDING, "UNDETERMINED"):
             raise self.refused(f"it loads '{self.read}' with the padding {self.source.code(padding)}")
-        return _Access(call, line, index, shape, mode)
+        return _IntermediateLoad(call, line, index, shape, mode)
 
     def _items(self, call: cst.Call, name: str, place: int) -> tuple[str, ...]:
         """Returns the texts of the items of an index or a shape."""
         node = argument(call, name, place)
-        if isinstance(node, cst.Name) and self.rank > 1 and (known := reaching(self.source, node.value, call)):
-            node = known.value
+        if isinstance(node, cst.Name) and (known := reaching(self.source, node.value, call)):
+            texts = [self.source.code(part) for part in elements(known.value) or ()]
+            if len(texts) == self.rank:
+                return tuple(each if each.isdigit() else f"{node.value}[{at}]" for at, each in enumerate(texts))
         parts = elements(node)
         if parts is None and node is not None and self.rank == 1:
             parts = [node]
@@ -189,25 +195,32 @@ class _Joining:
             raise self.refused(f"the {name} of its load of '{self.read}' is not written as {self.rank} numbers")
         return tuple(self.source.code(part) for part in parts)
 
-    def _computed(self, access: _Access) -> tuple[list[str], str]:
+    def _computed(self, access: _IntermediateLoad) -> tuple[list[str], str]:
         """Returns the statements that compute a tile of the intermediate array, and the name of the tile."""
         names = self.names | {name: self._fresh(name) for name in sorted(self._locals)}
-        loads = {id(each.call): _Load(self._load(each, access)) for each in self.parts.reads}
+        loads = {id(each.call): _MovedLoad(self._load(each, access)) for each in self.parts.reads}
         rename = _Renaming(names, self.parts.output, self.whole, self.dtype)
 
         def changed(part: ast.AST) -> str:
             return ast.unparse(rename.visit(copy.deepcopy(part, {**loads})))
 
         lines, stored = [changed(line) for line in self.parts.lines], changed(self.parts.value)
-        cast = f".astype({self.dtype})"
-        text = stored if stored.endswith(cast) else f"({stored}){cast}"
         tile = self._fresh(self.read)
-        lines.append(f"{tile} = {text}")
+        lines.append(f"{tile} = {self._cast(stored)}")
         if access.padding in PADDING and (inside := " & ".join(self._inside(access))):
             lines.append(f"{tile} = {self.source.spelled('where')}({inside}, {tile}, {PADDING[access.padding]})")
         return lines, tile
 
-    def _load(self, load: Read, access: _Access) -> ast.expr:
+    def _cast(self, stored: str) -> str:
+        """Returns the stored value in the dtype of the intermediate array, as text."""
+        function = self.source.spelled("astype")
+        is_call = isinstance(self.parts.value, ast.Call)
+        by_function = stored.startswith(f"{function}(") and stored.endswith(f", {self.dtype})")
+        if is_call and (by_function or stored.endswith(f".astype({self.dtype})")):
+            return stored
+        return f"{function}({stored}, {self.dtype})"
+
+    def _load(self, load: Read, access: _IntermediateLoad) -> ast.expr:
         """Returns a load of the producer for the tile that the consumer loads."""
         first = len(access.index) - len(load.index)
         places = [
@@ -218,12 +231,12 @@ class _Joining:
         call = f"{ast.unparse(load.call.func)}({self.names[load.array]}, ({index}), ({shape}))"
         return ast.parse(call, mode="eval").body
 
-    def _inside(self, access: _Access) -> Iterator[str]:
+    def _inside(self, access: _IntermediateLoad) -> Iterator[str]:
         """Yields the conditions of the elements inside the array. A tile of one element is always inside."""
         for axis, (index, shape) in enumerate(zip(access.index, access.shape, strict=True)):
             if shape != "1":
                 places = f"{self.source.spelled('arange')}({shape}, dtype={self.source.spelled('int32')})"
-                places += "" if index == "0" else f" + ({index}) * ({shape})"
+                places += "" if index == "0" else f" + {_factor(index)} * {_factor(shape)}"
                 axes = ", ".join(":" if each == axis else "None" for each in range(self.rank))
                 shown = "" if self.rank == 1 else f"[{axes}]"
                 yield f"({places} < {self.whole}.shape[{axis}]){shown}"
@@ -259,7 +272,7 @@ class _Joining:
         return function.params.params[0]
 
 
-class _Load(ast.expr):
+class _MovedLoad(ast.expr):
     """The place of a load, with the load of the fused kernel, whose names stay."""
 
     def __init__(self, load: ast.expr) -> None:
@@ -273,7 +286,7 @@ class _Renaming(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, str], output: str, whole: str, dtype: str) -> None:
         self.names, self.output, self.whole, self.dtype = names, output, whole, dtype
 
-    def visit__Load(self, node: _Load) -> ast.expr:
+    def visit__MovedLoad(self, node: _MovedLoad) -> ast.expr:
         return node.load
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
@@ -293,10 +306,14 @@ def _read(parts: ElementWise) -> set[str]:
     return {name for part in (*parts.lines, parts.value) for name in read_outside(part, calls)}
 
 
+def _factor(text: str) -> str:
+    return text if re.fullmatch(r"\w+(\[\d+\])?", text) else f"({text})"
+
+
 def _after(added: Sequence[str], line: cst.CSTNode) -> Replacement:
     return cst.FlattenSentinel([*map(line_of, added), line])
 
 
 def _with_constants(text: str) -> str:
     used = [f"{name} = {value}\n" for name, value in CONSTANTS.items() if name in text]
-    return "".join((*used, "\n" if used else "", text.lstrip("\n")))
+    return with_short_lines("", "".join((*used, "\n" if used else "", text.lstrip("\n"))))

@@ -65,9 +65,13 @@ def composed(producer: DescribedLaunch, consumer: DescribedLaunch, fused: Fused,
         tile, extent = _number(size, producer.constants), spec.shape[axis]
         number = re.fullmatch(r"(?:\w+\.)*bid\((\d)\)", index)
         if tile is None:
-            raise RequestError(f"{producer.kernel}: its tile has the extent {size}, which is neither a number nor a constant")
+            raise RequestError(
+                f"{producer.kernel}: its tile has the extent {size}, which is neither a number nor a constant"
+            )
         if number is None and (index != "0" or tile < extent):
-            raise RequestError(f"{producer.kernel}: not each block of its grid stores its own tile, at ({', '.join(fused.index)})")
+            raise RequestError(
+                f"{producer.kernel}: not each block of its grid stores its own tile, at ({', '.join(fused.index)})"
+            )
         if number is not None:
             blocks[int(number[1])] = axis, tile
     grid = tuple(blocks.get(axis) for axis in range(len(producer.grid)))

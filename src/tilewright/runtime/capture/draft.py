@@ -117,8 +117,8 @@ class TaskDraft:
 
     def _about_reference(self) -> Iterator[str]:
         if self.captured.composed is not None:
-            yield "Written by `tilewright captured fuse`. Its reference are both captured kernels, one after the other, in"
-            yield 'float64. So "correct" means: the same as these two launches, not: right.'
+            yield "Written by `tilewright captured fuse`. Its reference are both captured kernels, one after the other,"
+            yield 'in float64. So "correct" means: the same as these two launches, not: right.'
             return
         yield "Written by `tilewright captured task`. Its reference is the captured kernel itself, in float64, because"
         yield 'there is no other specification. So "correct" means: the same as the captured kernel, not: right.'

@@ -57,7 +57,9 @@ def launch_text(kernel: str, names: str, launch: str, launched: str, more: str =
     names: the parameters. more: further parameters of the captured launch.
     launch, launched: the grid and the arguments of both, as arguments of `tilewright.Launch`.
     """
-    yield from _function(f"launched(kernel, {names}{more})", "The captured launch, for the reference.", "kernel", launched)
+    yield from _function(
+        f"launched(kernel, {names}{more})", "The captured launch, for the reference.", "kernel", launched
+    )
     about = "The launch that may be changed together with the kernel."
     yield from _function(f"launch({names})", about, kernel, launch)
 
@@ -89,9 +91,7 @@ def reference_text(
     yield ")"
 
 
-def producer_text(
-    launch: DescribedLaunch, constants: Mapping[str, Value], like: str, dtype: str
-) -> Iterator[str]:
+def producer_text(launch: DescribedLaunch, constants: Mapping[str, Value], like: str, dtype: str) -> Iterator[str]:
     """Yields the argument of `Captured` with the kernel that is launched before. constants: those of the task."""
     yield "    producer=Producer("
     yield from (f"    {line}" for line in _kernel_text(launch))

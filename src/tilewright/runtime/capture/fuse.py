@@ -20,6 +20,7 @@ from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.composed import Composed, composed
 from tilewright.runtime.capture.data import Elements, numpy_dtype
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, with_storages
+from tilewright.runtime.capture.fused_time import PredictedTimes, predicted_times
 from tilewright.runtime.capture.guessing import loaded_text
 from tilewright.runtime.capture.pairs import Pair, pairs
 from tilewright.runtime.capture.rebuilding import loaded_kernel
@@ -44,6 +45,7 @@ class FusedTask:
     kernel: str
     task: str
     pair: Pair
+    times: PredictedTimes
 
 
 def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> FusedTask:
@@ -72,10 +74,11 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
         task = drafted_text(captured, file.parent, _heading(first, second))
         with loaded_text(task, made.name, file.parent) as draft:
             _refuse_other_bits(draft, launch)
+            times = predicted_times((first.launch, second.launch), draft, file.parent)
     except BaseException:
         kernel_file(file).unlink()
         raise
-    return FusedTask(made.name, text, task, pair)
+    return FusedTask(made.name, text, task, pair, times)
 
 
 def kernel_file(task_file: Path) -> Path:
@@ -162,7 +165,9 @@ def _refuse_other_bits(task: Task, launch: DescribedLaunch) -> None:
         inputs = {name: _scaled(array, task.inputs[name].dtype, scale) for name, array in drawn.items()}
         expected, found = both.outputs(dims, inputs), own.outputs(dims, inputs)
         if isinstance(expected, str) or isinstance(found, str):
-            raise RequestError(f"the fused kernel cannot be compared: {expected if isinstance(expected, str) else found}")
+            raise RequestError(
+                f"the fused kernel cannot be compared: {expected if isinstance(expected, str) else found}"
+            )
         for name, array in expected.items():
             if not _are_equal(array, found[name]):
                 raise RequestError(f"the fused kernel does not write '{name}' as the two launches do, to the bit")

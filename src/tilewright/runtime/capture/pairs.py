@@ -60,7 +60,7 @@ class _Use:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _PlacedLaunch:
     """A launch of the sequence."""
 
     row: int
@@ -107,8 +107,8 @@ def _of_process(part: ProcessRecord, rows: list[int], unread: dict[str, str]) ->
     steps = [_step(part, launch, rows, touched[launch.kind]) for launch in part.sequence]
     found: dict[tuple[int, int, str, str], list[int]] = {}
     for place, (one, other) in enumerate(pairwise(steps)):
-        for written, read in _handed_over(one, other):
-            key = one.row, other.row, written.argument.name, read.argument.name
+        for output, argument in _handed_over(one, other):
+            key = one.row, other.row, output.argument.name, argument.argument.name
             found.setdefault(key, []).append(place)
     for (producer, consumer, written, read), places in found.items():
         index = next(at for at, use in enumerate(steps[places[0]].uses) if use.argument.name == written)
@@ -116,7 +116,7 @@ def _of_process(part: ProcessRecord, rows: list[int], unread: dict[str, str]) ->
         alone = sum(step.row == producer for step in steps) - len(places) - (steps[-1].row == producer)
         problem = f"{alone} of its launches are not followed by row {consumer}" if alone else ""
         for place in places:
-            problem = problem or _problem(steps, place, index)
+            problem = problem or _problem(steps, place, index, read)
         first, second = part.sequence[places[0] : places[0] + 2]
         addresses = first.addresses, second.addresses
         yield Pair(producer, consumer, written, read, nbytes, len(places), addresses, problem)
@@ -133,29 +133,30 @@ def _touched(launch: DescribedLaunch, unread: dict[str, str]) -> tuple[tuple[boo
     return tuple((array.name in known.read, array.name in known.written) for array in named(launch).arrays())
 
 
-def _step(
-    part: ProcessRecord, launch: OrderedLaunch, rows: list[int], touched: tuple[tuple[bool, bool], ...]
-) -> _Step:
+def _step(part: ProcessRecord, launch: OrderedLaunch, rows: list[int], touched: tuple[tuple[bool, bool], ...]) -> _PlacedLaunch:
     recorded = part.launches[launch.kind]
     uses = (
         _Use(argument, start, start + extent_bytes(argument.spec), *how)
         for argument, start, how in zip(recorded.launch.arrays(), launch.addresses, touched, strict=True)
     )
     kernel = recorded.launch.kernel
-    return _Step(rows[launch.kind], kernel, launch.stream, tuple(uses), bool(recorded.failed), launch.changed)
+    return _PlacedLaunch(rows[launch.kind], kernel, launch.stream, tuple(uses), bool(recorded.failed), launch.changed)
 
 
-def _handed_over(one: _Step, other: _Step) -> Iterator[tuple[_Use, _Use]]:
+def _handed_over(one: _PlacedLaunch, other: _PlacedLaunch) -> Iterator[tuple[_Use, _Use]]:
     """Yields the arrays that one launch only writes and the other only reads, with their uses in both."""
-    for written in one.uses:
-        for read in other.uses if one.stream == other.stream else ():
-            if written.is_written and not written.is_read and read.is_read and not read.is_written:
-                if written.start and (written.start, written.end) == (read.start, read.end):
+    if one.stream == other.stream:
+        for written in (use for use in one.uses if use.is_written and not use.is_read and use.start):
+            for read in (use for use in other.uses if use.is_read and not use.is_written):
+                if (written.start, written.end) == (read.start, read.end):
                     yield written, read
 
 
-def _problem(steps: list[_Step], place: int, index: int) -> str:
-    """Returns why the launch at ``place`` must not be fused with the next one; empty if no launch shows a reason."""
+def _problem(steps: list[_PlacedLaunch], place: int, index: int, read: str) -> str:
+    """Returns why the launch at ``place`` must not be fused with the next one; empty if no launch shows a reason.
+
+    index: the place of the intermediate array among the arrays of the launch. read: its name in the next launch.
+    """
     producer, consumer = steps[place : place + 2]
     whole = producer.uses[index]
     inputs = [use for use in producer.uses if use.is_read]
@@ -169,8 +170,8 @@ def _problem(steps: list[_Step], place: int, index: int) -> str:
     for use in consumer.uses:
         if use.is_written and any(use.overlaps(array) for array in inputs):
             return f"{consumer} writes '{use.argument.name}' over an input of {producer.kernel}"
-        if use.overlaps(whole) and (use.is_written or use.start != whole.start or use.end != whole.end):
-            return f"{consumer} also gets a part of it as '{use.argument.name}'"
+        if use.overlaps(whole) and use.argument.name != read:
+            return f"{consumer} also gets it as '{use.argument.name}'"
     for later in steps[place + 2 :]:
         uses = [use for use in later.uses if use.overlaps(whole)]
         if any(use.is_read for use in uses):

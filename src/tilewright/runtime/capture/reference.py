@@ -164,7 +164,8 @@ class Captured:
 
     def _launches(self, dims: Dims, tensors: Mapping[str, CallValue]) -> Iterator[tuple[Launch, Mapping[str, Value]]]:
         """Yields the launches in their order, each with its configuration."""
-        for made in filter(None, (self.producer, self)):
+        made: Producer | Captured
+        for made in (self,) if self.producer is None else (self.producer, self):
             offered = {**dims, **tensors, "kernel": made.kernel, "config": Configuration.of(made.shipped)}
             yield call_by_name(made.launch, offered, "launch of the captured kernel"), made.shipped
 
@@ -218,9 +219,7 @@ class Captured:
         return [made[name] for name in self._names(Output)]
 
 
-def _unchanged(
-    module: str, file: str, qualname: str, source: str, closure: Mapping[str, Value]
-) -> KernelObject:
+def _unchanged(module: str, file: str, qualname: str, source: str, closure: Mapping[str, Value]) -> KernelObject:
     """Returns the kernel from its own file. Raises TaskError if its source has changed."""
     kernel = untouched_kernel(module, Path(file), qualname, closure)
     if source_of(kernel) != source:

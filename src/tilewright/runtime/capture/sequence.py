@@ -52,7 +52,10 @@ class LaunchSequence:
 
     def recorded(self, places: Mapping[LaunchKind, int]) -> tuple[OrderedLaunch, ...]:
         """Returns the sequence. ``places``: the place of each kind in `ProcessRecord.launches`."""
-        return tuple(OrderedLaunch(places[kind], *others) for kind, *others in self._launches)
+        return tuple(
+            OrderedLaunch(places[kind], stream, addresses, changed)
+            for kind, stream, addresses, changed in self._launches
+        )
 
 
 def _arrays(values: Sequence[Any], tensor: type[Any] | None) -> Iterator[tuple[Any, int]]:
