@@ -96,7 +96,8 @@ def result(launches: Callable[[], Launches], folder: Path) -> str:
     except TilewrightError as error:
         return f"refused: {error}"
     (folder / "task.py").write_text(made.task)
-    return f"{made.name}: {check(load_task(str(folder / 'task.py'))).verdict}; {made.times}"
+    verdicts = {result.verdict for result in check(load_task(str(folder / "task.py")))}
+    return f"{made.name}: {', '.join(sorted(verdicts))}; {made.times}"
 
 
 def main() -> None:

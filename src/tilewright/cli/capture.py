@@ -189,7 +189,9 @@ def _note_pairs(capture: Capture, row: int) -> None:
     for pair in pairs(capture).found:
         if row in (pair.producer, pair.consumer) and not pair.problem:
             what = f"row {pair.consumer} reads all that row {pair.producer} writes directly before it"
-            terminal.note(f"{what}; one kernel for both: tilewright captured fuse {pair.producer} {pair.consumer} FILE.py")
+            terminal.note(
+                f"{what}; one kernel for both: tilewright captured fuse {pair.producer} {pair.consumer} FILE.py"
+            )
 
 
 def _check_new(to: Path, force: bool) -> None:

@@ -297,6 +297,14 @@ class _Substitution(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self.values.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Replaces an item of a tuple by its value: ``(row, column)[1]``."""
+        node = ast.Subscript(self.visit(node.value), self.visit(node.slice), node.ctx)
+        match node:
+            case ast.Subscript(value=ast.Tuple(elts=items), slice=ast.Constant(value=int(at))) if at < len(items):
+                return items[at]
+        return node
+
 
 def _substituted(node: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
     """Returns a copy of an expression with names replaced by their values."""

@@ -133,7 +133,9 @@ def _touched(launch: DescribedLaunch, unread: dict[str, str]) -> tuple[tuple[boo
     return tuple((array.name in known.read, array.name in known.written) for array in named(launch).arrays())
 
 
-def _step(part: ProcessRecord, launch: OrderedLaunch, rows: list[int], touched: tuple[tuple[bool, bool], ...]) -> _PlacedLaunch:
+def _step(
+    part: ProcessRecord, launch: OrderedLaunch, rows: list[int], touched: tuple[tuple[bool, bool], ...]
+) -> _PlacedLaunch:
     recorded = part.launches[launch.kind]
     uses = (
         _Use(argument, start, start + extent_bytes(argument.spec), *how)
