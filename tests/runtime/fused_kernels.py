@@ -118,10 +118,10 @@ def swapped(x, y, out, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
 
 
 @ct.kernel
-def half_of_rows(x, out, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
-    """Fills only a part of its output if it is launched with fewer blocks."""
-    row = ct.bid(0)
-    ct.store(out, (row, 0), ct.load(x, (row, 0), (1, TILE)))
+def diagonal(x, out, TM: ct.Constant[int], TN: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Fills only the tiles of a diagonal."""
+    place = (ct.bid(0), ct.bid(0))
+    ct.store(out, place, ct.load(x, place, (TM, TN)))
 
 
 @ct.kernel

@@ -157,6 +157,7 @@ def fuse(
 
     Example: `tilewright captured fuse 1 2 fused_task.py`
     """
+    from tilewright.ledger.codec import to_json
     from tilewright.runtime.capture import record as capture_record
     from tilewright.runtime.capture.fuse import fused_task, kernel_file
 
@@ -170,11 +171,13 @@ def fuse(
         print_json({
             "file": str(to), "kernel": str(kernel_file(to)), "task": made.name, "saved_bytes": made.pair.saved_bytes,
             "board": times.board, "predicted_us": times.fused_us or None, "predicted_apart_us": list(times.apart_us),
-            "problem": times.problem,
+            "problem": times.problem, "raced": made.raced if isinstance(made.raced, str) else to_json(made.raced),
         })  # fmt: skip
     else:
         terminal.note(f"wrote {kernel_file(to)} and {to}: equal to both launches to the bit, on small shapes")
         terminal.note(str(made.times))
+        if made.raced:
+            terminal.note(f"not measured: {made.raced}" if isinstance(made.raced, str) else str(made.raced))
         terminal.note(f"'{made.pair.written}' is no longer written: make sure that no torch operation reads it")
         terminal.note(f"next: tilewright check {to}")
 

@@ -16,8 +16,10 @@ from tilewright.playbook.analyses.elementwise import element_wise
 from tilewright.playbook.base import NotApplicable
 from tilewright.runtime.capture import capture, fuse, recorder
 from tilewright.runtime.capture import record as capture_record
+from tilewright.runtime.capture.guessing import loaded_text
 from tilewright.runtime.capture.pairs import Pair, Pairs, pairs
 from tilewright.runtime.capture.record import Capture
+from tilewright.runtime.capture.reference import captured_of
 from tilewright.source.syntax import Source
 
 torch = pytest.importorskip("torch")
@@ -101,6 +103,24 @@ def test_a_pair_becomes_one_kernel_with_equal_bits(
     assert "producer=Producer(" in made.task and f"module.{made.name}" in made.task
 
 
+def test_the_race_launches_both_kernels_in_their_order(
+    recorded: Callable[[Sequence[Step]], Capture], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first writes what the second reads, and all else are the task's own tensors."""
+    made = fuse.fused_task(recorded(add_softmax()), 1, 2, tmp_path / "task.py")
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(ct, "launch", lambda *given: calls.append(given))
+    with loaded_text(made.task, made.name, tmp_path) as task:
+        dims = task.selected(None)[0].dims
+        tensors = {name: drawn(24, 200, dtype=BFLOAT) for name in task.tensors}
+        captured_of(task).runner(dims, tensors)(7)
+    (_, first, add_, (x, y, written, _)), (stream, grid, softmax_, (read, out, _)) = calls
+    assert (add_._pyfunc.__name__, softmax_._pyfunc.__name__) == ("add", "softmax")
+    assert written is read and (written.shape, written.dtype) == ((24, 200), BFLOAT)
+    assert all(one is tensors[name] for name, one in (("x", x), ("y", y), ("out", out)))
+    assert (stream, first, grid) == (7, (24,), (24,))
+
+
 def found(capture: Capture) -> tuple[Pair, ...]:
     return pairs(capture).found
 
@@ -161,10 +181,11 @@ def test_kernels_that_are_not_element_wise(kernel: str, reason: str) -> None:
 
 
 def test_launches_that_the_source_keeps_apart(recorded: Callable[[Sequence[Step]], Capture], tmp_path: Path) -> None:
-    between = drawn(24, 200, dtype=BFLOAT)
+    x, between = drawn(24, 200, dtype=BFLOAT), drawn(24, 200, dtype=BFLOAT)
     wrong: dict[str, list[Step]] = {
         "its grid is (12,), and its output has (24,) tiles": [add(between, rows=12), softmax(between)],
         "only one shape and dtype can be fused": [add(between), softmax(between.view(48, 100))],
+        "two axes of its tile have one index": [(kernels.diagonal, (3,), (x, between, 8, 128)), softmax(between)],
     }
     for reason, steps in wrong.items():
         with pytest.raises(RequestError) as refused:

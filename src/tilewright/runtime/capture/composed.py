@@ -60,6 +60,9 @@ class Composed:
 def composed(producer: DescribedLaunch, consumer: DescribedLaunch, fused: Fused, written: str, read: str) -> Composed:
     """Joins two launches. Raises RequestError if the producer's grid is not one block for each tile of its output."""
     spec = next(each.spec for each in producer.arrays() if each.name == written)
+    for array in producer.arrays():
+        if array.name not in (written, *fused.producer.values()):
+            raise RequestError(f"{producer.kernel}: '{array.name}' has no effect on what it writes; remove it")
     blocks: dict[int, tuple[int, int]] = {}
     for axis, (index, size) in enumerate(zip(fused.index, fused.shape, strict=True)):
         tile, extent = _number(size, producer.constants), spec.shape[axis]
@@ -72,6 +75,8 @@ def composed(producer: DescribedLaunch, consumer: DescribedLaunch, fused: Fused,
             raise RequestError(
                 f"{producer.kernel}: not each block of its grid stores its own tile, at ({', '.join(fused.index)})"
             )
+        if number is not None and int(number[1]) in blocks:
+            raise RequestError(f"{producer.kernel}: two axes of its tile have one index, {index}")
         if number is not None:
             blocks[int(number[1])] = axis, tile
     grid = tuple(blocks.get(axis) for axis in range(len(producer.grid)))

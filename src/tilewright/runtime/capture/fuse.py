@@ -7,12 +7,15 @@ equal to the bit to those of both launches, since the fused kernel rounds where 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tilewright.errors import RequestError
+from tilewright.hardware.gpu import detect
 from tilewright.playbook.analyses.fusing import fused
 from tilewright.playbook.base import NotApplicable
 from tilewright.race.stats import Array
@@ -20,12 +23,13 @@ from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.composed import Composed, composed
 from tilewright.runtime.capture.data import Elements, numpy_dtype
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, with_storages
+from tilewright.runtime.capture.fused_race import RacedTimes, raced_times
 from tilewright.runtime.capture.fused_time import PredictedTimes, predicted_times
 from tilewright.runtime.capture.guessing import loaded_text
 from tilewright.runtime.capture.pairs import Pair, pairs
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.runtime.capture.record import Capture, Recorded, chosen
-from tilewright.runtime.capture.reference import Captured
+from tilewright.runtime.capture.reference import captured_of
 from tilewright.runtime.capture.task_file import drafted_text
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape
 from tilewright.source.digest import source_of
@@ -46,6 +50,8 @@ class FusedTask:
     task: str
     pair: Pair
     times: PredictedTimes
+    raced: RacedTimes | str
+    """The result on this machine's GPU; or why there is none, which is "" on a machine without a GPU."""
 
 
 def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> FusedTask:
@@ -67,18 +73,30 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
         raise RequestError(f"rows {producer} and {consumer} cannot be one kernel: {reason}") from None
     both = composed(first.launch, second.launch, made, pair.written, pair.read)
     text = f'"""{_heading(first, second)}"""\n\n{made.text}'
-    kernel_file(file).write_text(text, encoding="utf-8")
-    try:
+    with _kept_if_whole(kernel_file(file), text):
         launch = _launch(kernel_file(file), both, pair)
         captured = replace(facts.captured_launch(launch), composed=both)
         task = drafted_text(captured, file.parent, _heading(first, second))
         with loaded_text(task, made.name, file.parent) as draft:
             _refuse_other_bits(draft, launch)
             times = predicted_times((first.launch, second.launch), draft, file.parent)
+            raced = raced_times(draft.file) if draft.file is not None and detect() is not None else ""
+    return FusedTask(made.name, text, task, pair, times, raced)
+
+
+@contextmanager
+def _kept_if_whole(file: Path, text: str) -> Iterator[None]:
+    """Writes a file. If the block raises, the file is as it was before."""
+    before = file.read_bytes() if file.is_file() else None
+    file.write_text(text, encoding="utf-8")
+    try:
+        yield
     except BaseException:
-        kernel_file(file).unlink()
+        if before is None:
+            file.unlink()
+        else:
+            file.write_bytes(before)
         raise
-    return FusedTask(made.name, text, task, pair, times)
 
 
 def kernel_file(task_file: Path) -> Path:
@@ -157,7 +175,7 @@ def _refuse_other_bits(task: Task, launch: DescribedLaunch) -> None:
 
     Interprets both on a small shape, with numbers of several magnitudes. All NaN count as equal.
     """
-    both: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
+    both = captured_of(task)
     place = {name: getattr(launch, name) for name in ("module", "file", "qualname", "source")}
     own, dims = replace(both, **place, producer=None, launch=task.launch), small_shape(task)
     for seed, scale in enumerate(SCALES):

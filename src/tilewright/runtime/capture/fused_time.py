@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tilewright.errors import TilewrightError
 from tilewright.inspect.inspect import inspect
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import DescribedLaunch
@@ -38,6 +39,13 @@ class PredictedTimes:
 
 def predicted_times(launches: Iterable[DescribedLaunch], fused: Task, folder: Path) -> PredictedTimes:
     """Predicts the shipped configurations. folder: tasks of the two launches are written there for a moment."""
+    try:
+        return _predicted(launches, fused, folder)
+    except TilewrightError as error:  # a compiler that is missing or broken says nothing about a kernel
+        return PredictedTimes("", (), problem=str(error))
+
+
+def _predicted(launches: Iterable[DescribedLaunch], fused: Task, folder: Path) -> PredictedTimes:
     times: list[float] = []
     for launch in launches:
         draft = TaskDraft(facts.captured_launch(launch), "", None, scaling=NOTHING)

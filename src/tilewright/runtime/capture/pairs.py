@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tilewright.errors import RequestError
+from tilewright.errors import TilewrightError
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, extent_bytes
 from tilewright.runtime.capture.facts import accesses, named
 from tilewright.runtime.capture.record import Capture, OrderedLaunch, ProcessRecord, kind_of
@@ -127,7 +127,7 @@ def _touched(launch: DescribedLaunch, unread: dict[str, str]) -> tuple[tuple[boo
     arrays = launch.arrays()
     try:
         known = accesses(launch)
-    except RequestError as error:
+    except TilewrightError as error:
         unread[launch.kernel] = str(error)
         return ((True, True),) * len(arrays)
     return tuple((array.name in known.read, array.name in known.written) for array in named(launch).arrays())

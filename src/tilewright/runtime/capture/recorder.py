@@ -177,12 +177,12 @@ class Recorder:
     def recorded(self, finished: bool = False) -> ProcessRecord:
         """Returns this process's part. ``finished``: whether to wait for samples that the GPU has not passed yet, for
         at most `SECONDS_FOR_SAMPLES`."""
-        kernels = list(self._kernels.values())
         if finished:
             until = perf_counter() + SECONDS_FOR_SAMPLES
-            for kind in [kind for known in kernels for kind in known.kinds.values()]:
+            for kind in [kind for known in list(self._kernels.values()) for kind in known.kinds.values()]:
                 kind.sampled.read_all(until)
         with self._lock:  # no kind is added meanwhile
+            kernels = list(self._kernels.values())
             launches = tuple(kind for known in kernels for kind in known.recorded())
             kinds = (kind for known in kernels for kind in known.kinds.values())
             sequence = self._sequence.recorded({kind: place for place, kind in enumerate(kinds)})

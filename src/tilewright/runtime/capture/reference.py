@@ -34,7 +34,7 @@ from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
 from tilewright.source.digest import source_of
 from tilewright.space import knobs
-from tilewright.task.task import Launch, call_by_name
+from tilewright.task.task import Launch, Task, call_by_name
 from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
 from tilewright.tileir.analysis.precision import in_precision
 from tilewright.tileir.read.reader import read_bytecode
@@ -141,6 +141,30 @@ class Captured:
         outputs = zip(self._names(Output), self._interpreted(dims, inputs, None), strict=True)
         return _as_given([_tensor(array, dtypes[name], "cpu") for name, array in outputs])
 
+    def runner(self, dims: Dims, tensors: Mapping[str, LiveArray]) -> Callable[[int | None], None]:
+        """Returns a function that makes the captured launches once, on the CUDA stream with the given handle.
+
+        tensors: all tensors of the task, on the GPU.
+        """
+        import torch
+
+        device = next(iter(tensors.values())).device
+        between = {
+            name: torch.empty(array.shape, dtype=getattr(torch, array.dtype), device=device)
+            for name, array in self._arrays(dims).items()
+            if name not in tensors
+        }
+        runners = [
+            language_of(launch.kernel).runner(launch, _hints(shipped))
+            for launch, shipped in self._launches(dims, {**tensors, **between})
+        ]
+
+        def run(stream: int | None) -> None:
+            for launched in runners:
+                launched(stream)
+
+        return run
+
     def outputs(self, dims: Dims, inputs: Mapping[str, Elements]) -> dict[str, Elements] | str:
         """Interprets the unchanged kernel in its own precision. Returns the outputs, or the reason why there are none.
 
@@ -194,8 +218,7 @@ class Captured:
         return [buffers[name] for name in self._names(Output)]
 
     def _module(self, launch: Launch, shipped: Mapping[str, Value], element: str | None) -> TileModule:
-        hints = {name: value for name, value in shipped.items() if name in knobs.hints()}
-        lowered = language_of(launch.kernel).tile_ir_of(launch, hints, Configuration.of(shipped), ARCH)
+        lowered = language_of(launch.kernel).tile_ir_of(launch, _hints(shipped), Configuration.of(shipped), ARCH)
         if isinstance(lowered, Failed):
             raise TaskError(f"the captured kernel cannot be lowered for these dimensions: {lowered.reason}")
         if (key := (lowered.code, element)) not in self._read:
@@ -219,6 +242,12 @@ class Captured:
         return [made[name] for name in self._names(Output)]
 
 
+def captured_of(task: Task) -> Captured:
+    """Returns the captured kernel that is the reference of a captured task."""
+    captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
+    return captured
+
+
 def _unchanged(module: str, file: str, qualname: str, source: str, closure: Mapping[str, Value]) -> KernelObject:
     """Returns the kernel from its own file. Raises TaskError if its source has changed."""
     kernel = untouched_kernel(module, Path(file), qualname, closure)
@@ -227,6 +256,10 @@ def _unchanged(module: str, file: str, qualname: str, source: str, closure: Mapp
         fix = "capture the program again, or put the captured version back"
         raise TaskError(f"{what}, and its outputs are this task's reference; fix: {fix}")
     return kernel
+
+
+def _hints(shipped: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in shipped.items() if name in knobs.hints()}
 
 
 def viewed(tensor: ArraySpec | LiveArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> ArraySpec | LiveArray:
