@@ -16,6 +16,7 @@ from tilewright.playbook.analyses.elementwise import element_wise
 from tilewright.playbook.base import NotApplicable
 from tilewright.runtime.capture import capture, fuse, recorder
 from tilewright.runtime.capture import record as capture_record
+from tilewright.runtime.capture.fused_race import compared, raced_times
 from tilewright.runtime.capture.guessing import loaded_text
 from tilewright.runtime.capture.pairs import Pair, Pairs, pairs
 from tilewright.runtime.capture.record import Capture
@@ -231,3 +232,13 @@ def test_a_kernel_that_is_gone_is_in_no_pair(recorded: Callable[[Sequence[Step]]
     gone = tuple(replace(each, launch=replace(each.launch, source="another")) for each in part.launches)
     lost = Capture(capture.version, (replace(part, launches=gone),))
     assert isinstance(found := pairs(lost), Pairs) and not found.found and set(found.unread) == {"add", "softmax"}
+
+
+def test_both_are_compared_round_by_round(tmp_path: Path) -> None:
+    """Rounds differ by more than the two sides do."""
+    drift = [1.0 + 0.1 * (at % 7) for at in range(40)]
+    found = compared([12.0 * each for each in drift], [10.0 * each for each in drift])
+    assert found.speedup.low == pytest.approx(1.2) == found.speedup.high and str(found).endswith("faster")
+    assert str(compared(drift, drift)).endswith("not shown to be faster")
+    if not torch.cuda.is_available():
+        assert isinstance(reason := raced_times(tmp_path / "no_task.py"), str) and "no_task.py" in reason
