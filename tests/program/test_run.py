@@ -366,12 +366,14 @@ def test_a_program_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> N
     code = (
         "import os, time\n"
         "if child := os.fork():\n"
-        "    print(child, file=open('pid', 'w'))\n"
+        "    print(child, file=open('new', 'w'))\n"
+        "    os.rename('new', 'pid')\n"
         "else:\n"
         "    os.setsid()\n"
         "time.sleep(3600)\n"
     )
-    failed = run_program(command_of(tmp_path, code), seconds=3.0)
+    begun = (tmp_path / "pid").exists
+    failed = run_program(command_of(tmp_path, code), seconds=0.3, meanwhile=lambda: until(begun) or None)
     assert isinstance(failed, ProgramFailed) and failed.stage == "time limit"
     child = int((tmp_path / "pid").read_text())
     assert until(lambda: ended(child))
