@@ -51,7 +51,7 @@ SelectTypeParameters=CR_Core
 GresTypes=gpu
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_min_interval=0
-SlurmdTimeout=300
+SlurmdTimeout=30
 KillWait=1
 CompleteWait=0
 MinJobAge=300
