@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -119,11 +120,10 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
             done = run(command, seconds, *rest, **options)
             if done.returncode or not all(file.exists() for file in made):
                 return done
-            new = kept.with_suffix(f".{os.getpid()}")
-            new.mkdir(exist_ok=True)
+            new = Path(tempfile.mkdtemp(dir=compiled))  # another thread may compile the same
             for file in made:
                 shutil.copy(file, new / file.name)
-            with suppress(OSError):  # another worker was quicker
+            with suppress(OSError):  # another was quicker
                 new.rename(kept)
             return done
         for file in made:
