@@ -70,10 +70,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets."""
+    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets. What
+    another test was warned of, it is warned of again."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
+    if once := sys.modules.get("tilewright.runtime.store.warn_once"):
+        monkeypatch.setattr(once, "_warned", set())
 
 
 @pytest.fixture(scope="session")
