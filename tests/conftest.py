@@ -7,14 +7,17 @@ import gc
 import hashlib
 import importlib
 import os
+import random
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -52,16 +55,28 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 20, 50)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test draws the same numbers, whichever tests ran before it in its process. torch begins with any."""
+    random.seed(0)
+    np.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(0)
+
+
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # otherwise libraries report at the end that objects are left
 
 
 @pytest.fixture(autouse=True)
 def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets."""
+    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets. What
+    another test was warned of, it is warned of again."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
+    if once := sys.modules.get("tilewright.runtime.store.warn_once"):
+        monkeypatch.setattr(once, "_warned", set())
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +123,10 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
             done = run(command, seconds, *rest, **options)
             if done.returncode or not all(file.exists() for file in made):
                 return done
-            new = kept.with_suffix(f".{os.getpid()}")
-            new.mkdir(exist_ok=True)
+            new = Path(tempfile.mkdtemp(dir=compiled))  # another thread may compile the same
             for file in made:
                 shutil.copy(file, new / file.name)
-            with suppress(OSError):  # another worker was quicker
+            with suppress(OSError):  # another was quicker
                 new.rename(kept)
             return done
         for file in made:
