@@ -75,6 +75,12 @@ def programs_start_sooner() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def failing_case_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of an incorrect kernel does not look for a smaller failing case, which takes most of its time."""
+    monkeypatch.setattr("tilewright.verify.schedule.TRIES", 0)
+
+
 @pytest.fixture(scope="session")
 def tilegym() -> None:
     """TileGym without its Triton kernels, which ask torch for a GPU as soon as they are imported."""
