@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # typer would colour what is no terminal
         os.environ.pop(name, None)
+    gc.set_threshold(100_000, 20, 50)  # importing the tests and what they test frees nothing
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(str(SRC), quiet=2)
 
@@ -49,7 +50,6 @@ def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = True
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 50)
 
 
 def pytest_unconfigure() -> None:
