@@ -6,6 +6,7 @@ import compileall
 import gc
 import hashlib
 import importlib
+import itertools
 import os
 import shutil
 import signal
@@ -56,12 +57,21 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()  # otherwise libraries report at the end that objects are left
 
 
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new path for each test without a folder of its own. Most tests never write there."""
+    folder = tmp_path_factory.mktemp("stores")
+    return (folder / f"store-{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _store_of_its_own(request: pytest.FixtureRequest, stores: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets."""
+    own = "tmp_path" in request.fixturenames
+    home = request.getfixturevalue("tmp_path") / "tilewright-home" if own else next(stores)
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
-    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(home))
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(home.with_name(f"{home.name}-tuned")))
 
 
 STARTUP = Path(__file__).parent / "startup"
