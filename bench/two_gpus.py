@@ -91,14 +91,14 @@ def main() -> None:
     for _ in range(given.times):
         one.append(tuned(visible.split(",")[0]))
         both.append(tuned(visible))
-    found = compared(one, both)
+        found = compared(one, both)
+        write(given.out, {**made_here(), "gpus": count, **found, "one": one, "all": both})
     print(
         f"verify and race {found['verify_and_race']:.2f} of one GPU (at most {MEASURING}), the command "
         f"{found['command']:.2f} (at most {WHOLE}); compiling is {found['compiling_share_of_one']:.0%} of the command "
         f"on one GPU and {found['compiling_share_of_all']:.0%} on {count}; "
         f"other winners: {', '.join(found['other_winners']) or 'none'}"
     )
-    write(given.out, {**made_here(), "gpus": count, **found, "one": one, "all": both})
 
 
 if __name__ == "__main__":

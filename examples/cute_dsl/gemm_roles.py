@@ -16,8 +16,7 @@ class Roles:
         band = self.SWIZZLE * tiles_n
         top = tile // band * self.SWIZZLE
         height = cutlass.min(tiles_m - top, self.SWIZZLE)
-        m, n = top + tile % band % height, tile % band // height
-        return m * self.CLUSTER[0] + at_m, n * self.CLUSTER[1] + at_n
+        return (top + tile % band % height) * self.CLUSTER[0] + at_m, tile % band // height * self.CLUSTER[1] + at_n
 
     @cute.jit
     def load(self, ring, cluster, grid, at, atoms, sources, targets, masks, blocks):
@@ -28,31 +27,31 @@ class Roles:
             for block in cutlass.range(blocks, unroll=1):
                 ring.producer_acquire(state)
                 for i in cutlass.range_constexpr(2):  # a, b
-                    source, target = sources[i][None, where[i], block], targets[i][None, state.index]
-                    full = ring.producer_get_barrier(state)
-                    cute.copy(atoms[i], source, target, tma_bar_ptr=full, mcast_mask=masks[i])
+                    full, to = ring.producer_get_barrier(state), targets[i][None, state.index]
+                    cute.copy(atoms[i], sources[i][None, where[i], block], to, tma_bar_ptr=full, mcast_mask=masks[i])
                 state.advance()
         ring.producer_tail(state)  # the other CTAs of the cluster still signal this one
 
     @cute.jit
     def multiply(self, ring, cluster, grid, at, mma, a_s, b_s, c_s, store, out_s, out_g, warp, blocks):
-        """Multiplies the blocks of each tile, and stores the tile. The ring has the blocks of one tile after the other.
-        So with PINGPONG, one warpgroup multiplies while the other stores."""
-        turns, slot = (2, (warp - 4) // 4) if self.PINGPONG else (1, 0)
-        threads, stores = 2 * GROUP // turns, warp == 4 + 4 * slot
-        part = (cute.arch.thread_idx()[0] - GROUP) % threads
-        mine = mma.get_slice(part // GROUP * GROUP)
+        """Multiplies the blocks of each tile, and stores it. With PINGPONG, one warpgroup multiplies while the other
+        stores. The ring shows only whether a phase is even or odd, so each waits for its turn to read the ring."""
+        turns, slot, threads = (2, (warp - 4) // 4, GROUP) if self.PINGPONG else (1, 0, 2 * GROUP)
+        tiles = cute.ceil_div(grid[0] * grid[1] - cluster, self.clusters)
+        part, stores = (cute.arch.thread_idx()[0] - GROUP) % threads, warp == 4 + 4 * slot
+        mine, stages = mma.get_slice(part // GROUP * GROUP), ring.num_stages
         a_f, b_f = mma.make_fragment_A(mine.partition_A(a_s)), mma.make_fragment_B(mine.partition_B(b_s))
         total = cute.make_rmem_tensor(mma.partition_shape_C(self.TILE[:2]), TOTAL)
         out = cute.make_rmem_tensor_like(total, DTYPE)
         to_s = cute.make_tiled_copy_C(sm90.get_smem_store_op(LayoutEnum.ROW_MAJOR, DTYPE, TOTAL), mma).get_slice(part)
         mma.set(warpgroup.Field.ACCUMULATE, True)
-        for turn in cutlass.range(slot, cute.ceil_div(grid[0] * grid[1] - cluster, self.clusters), turns, unroll=1):
-            m, n = self.place(cluster + turn * self.clusters, *grid, *at)
-            first, stages = turn * blocks, ring.num_stages
+        for turn in cutlass.range(slot, tiles, turns, unroll=1):
+            (m, n), first = self.place(cluster + turn * self.clusters, *grid, *at), turn * blocks
             state = pipeline.PipelineState(stages, cutlass.Int32(0), first % stages, first // stages % 2)
             used = state.clone()
             total.fill(0.0)
+            if self.PINGPONG and turn > 0:
+                cute.arch.barrier(barrier_id=3 + slot, number_of_threads=2 * GROUP)
             for block in cutlass.range(blocks, unroll=1):
                 ring.consumer_wait(state)
                 warpgroup.fence()
@@ -64,11 +63,12 @@ class Roles:
                     ring.consumer_release(used)
                     used.advance()
                 state.advance()
+            if self.PINGPONG and turn + 1 < tiles:
+                cute.arch.barrier_arrive(barrier_id=4 - slot, number_of_threads=2 * GROUP)
             warpgroup.wait_group(0)
             ring.consumer_release(used)
             out.store(total.load().to(DTYPE))
-            if stores:
-                cute.arch.cp_async_bulk_wait_group(0, read=True)  # the store before has read c_s
+            cute.arch.cp_async_bulk_wait_group(0, read=True)  # the store before has read c_s
             cute.arch.barrier(barrier_id=1 + slot, number_of_threads=threads)
             cute.copy(to_s, to_s.retile(out), to_s.partition_D(c_s[None, None, slot]))
             cute.arch.fence_proxy("async.shared", space="cta")

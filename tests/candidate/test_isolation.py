@@ -330,6 +330,33 @@ def test_versions_do_not_see_each_other(candidates: Candidates, file: Path) -> N
     assert code(version(candidates, file, "import builtins, sys; assert not hasattr(builtins, 'shared')"))
 
 
+def test_the_package_of_a_version_is_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is not installed, but found by PYTHONPATH. An edited module of it is the version's own."""
+    inner = tmp_path / "here" / "kernels_kept_here" / "rows"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").touch()
+    (inner / "__init__.py").write_text(f"open({str(tmp_path / 'imports')!r}, 'a').write('x')")
+    (inner / "norms.py").write_text(EXAMPLE.read_text())
+    monkeypatch.syspath_prepend(inner.parents[1])
+    file = tmp_path / "ops.py"
+    file.write_text(
+        "from dataclasses import replace\nimport tilewright as tw\n"
+        "norms = tw.editable('kernels_kept_here.rows.norms')\ntask = replace(norms.task, file=None)\n"
+    )
+    try:
+        task = load_task(str(file))
+        with Candidates([inner / "norms.py"], seconds=PATIENCE) as started:
+            for number in range(2):
+                copy = tmp_path / f"version-{number}.py"
+                copy.write_text(f"{EXAMPLE.read_text()}\n# {number}\n")
+                made = started.task(task, str(file), {str(inner / "norms.py"): str(copy)})
+                assert isinstance(lowered(made), Lowered)
+    finally:
+        for name in [name for name in sys.modules if name.startswith("kernels_kept_here")]:
+            del sys.modules[name]
+    assert (tmp_path / "imports").read_text() == "xx", "once here, and once for all versions"
+
+
 def test_more_versions_than_processes_still_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.candidate.client.ALIVE", 2)
     with Candidates([file]) as candidates:

@@ -264,3 +264,39 @@ def test_lines_as_a_table_and_as_json(file: Path, capsys: pytest.CaptureFixture[
 def test_lines_take_one_architecture(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", f"{file}:scaled", "--arch", "sm_90,sm_100", "--lines"]) == 2
     assert "--lines takes one" in capsys.readouterr().err
+
+
+PERSISTENT = """\
+import cuda.tile as ct
+import tilewright as tw
+
+@ct.kernel
+def double(x, y, N: ct.Constant[int]):
+    for step in range(ct.bid(0), ct.cdiv(N, 64), ct.num_blocks(0)):
+        at = step * 64 + ct.arange(64, dtype=ct.int32)
+        ct.scatter(y, at, ct.gather(x, at) * 2)
+
+task = tw.Task(
+    name="double",
+    tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output(("N",), "float32")},
+    reference=lambda x: x * 2,
+    launch=lambda x, y, N, config: tw.Launch(double, (128,), (x, y, N)),
+    flops=lambda N: N,
+    space=tw.Space(constants={}, shipped={}),
+    workloads={"only": {"N": 128 * 64 * 16}},
+)
+"""
+
+
+def test_few_blocks_with_long_loops_are_counted_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A persistent grid over addresses: the number of blocks alone does not say how long counting takes."""
+    file = tmp_path / "persistent.py"
+    file.write_text(PERSISTENT)
+    task = load_task(str(file))
+    whole = count(task, task.workload("only"), BOARD)
+    assert "all 128 blocks" in whole.source and whole.counts is not None
+    monkeypatch.setattr(counted, "MOST_ELEMENTS", 80 * 64 * 16)
+    part = count(task, task.workload("only"), BOARD)
+    assert "80 of 128 blocks" in part.source and part.counts is not None
+    assert part.counts.scaled(part.counts.stored_bytes) == pytest.approx(whole.counts.stored_bytes, rel=0.02)
+    assert part.flops == pytest.approx(whole.flops, rel=0.02)

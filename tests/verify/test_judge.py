@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 torch = pytest.importorskip("torch", reason="the judge compares tensors too")
 
 from tilewright.verify.arrays import HOST, Tensors  # noqa: E402
-from tilewright.verify.judge import Wanted, Wrong, compared, judge_finite, judge_values  # noqa: E402
-from tilewright.verify.tolerance import allowance, error_of  # noqa: E402
+from tilewright.verify.judge import Wanted, Wrong, compared, judge_finite, judge_values, judge_whole  # noqa: E402
+from tilewright.verify.tolerance import Allowance, allowance, error_of  # noqa: E402
 
 TENSORS = Tensors(torch)
 ANY = st.floats(-1e6, 1e6) | st.sampled_from([0.0, float("nan"), float("inf"), float("-inf")])
@@ -55,3 +56,17 @@ def test_whole_numbers_are_compared_as_they_are(dtype: str) -> None:
     for arrays, as_array in ((HOST, np.asarray), (TENSORS, torch.from_numpy)):
         assert error_of(as_array(out), as_array(ref), arrays).worst > 0
         assert error_of(as_array(ref), as_array(ref), arrays).worst == 0
+
+
+def test_the_largest_of_many_errors_may_be_larger_than_that_of_a_slice() -> None:
+    """Two float32 sums of 24 long rows differ only by rounding; the slice is one row, whose errors are small."""
+    wanted = Wanted(np.ones(1), "float32", Allowance(1.2e-7, 1.2e-7, "one row"))
+    one = np.ones(24, np.float32)
+    other = one.copy()
+    other[7] *= 1 + 8 * 2**-23
+    judge_whole("y", one, other, "the first correct candidate", wanted)
+    with pytest.raises(Wrong, match="outside the slices, 'y' differs"):
+        judge_whole("y", one, other, "the first correct candidate", replace(wanted, values=np.ones(24)))
+    other[7] = 1 + 2**-8
+    with pytest.raises(Wrong, match="outside the slices, 'y' differs"):
+        judge_whole("y", one, other, "the first correct candidate", wanted)

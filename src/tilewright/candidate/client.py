@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -64,7 +65,7 @@ class VersionError(TaskError):
 class Candidates:
     """The processes of all versions of one task. Use it in a ``with`` block, which ends the processes.
 
-    files: the editable files. The installed packages that these files import are imported once for all versions.
+    files: the editable files. The packages that these files import or belong to are imported once for all versions.
     seconds: time limit of one answer.
     """
 
@@ -381,9 +382,14 @@ def _space(lists: said.SpaceLists, baseline: Space) -> Space:
 
 
 def _imported(files: Iterable[Path]) -> list[str]:
-    """Returns the packages that the files import at module level."""
+    """Returns the packages that the files import at module level, and those in which the files lie.
+
+    Only those that are loaded here, because the task was loaded here: others may be scripts, or not be meant.
+    """
     names: set[str] = set()
     for path in files:
+        inside = list(itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.parents))
+        names.add(".".join(folder.name for folder in reversed(inside)))
         with suppress(OSError, SyntaxError, ValueError, RecursionError):
             names |= SourceFile.read(path).packages_at_top
-    return sorted(names)
+    return sorted(names & sys.modules.keys())

@@ -1,6 +1,7 @@
 """The server that forks one restricted process for each version of a task.
 
-The server imports the languages once, and never runs edited code. The parent sends it orders as packets on a socket:
+The server imports the languages and the task's packages once, and never runs edited code. The parent sends it orders as
+packets on a socket:
 
     import    loads the packages that all versions need; has no answer
     fork      starts a version's process, which gets the socket sent with the order; answers with the process id
@@ -14,13 +15,11 @@ from __future__ import annotations
 import base64
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import signal
 import socket
 import sys
-import sysconfig
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -69,13 +68,13 @@ def main() -> None:
 
 
 def _import(names: Sequence[str]) -> None:
-    """Imports the installed packages that the versions will import, once for all of them."""
-    installed = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    """Imports the packages that the versions will import, once for all of them.
+
+    An edited module that is among them is the original. Versions load their own copy under another name.
+    """
     for name in names:
         with suppress(Exception):  # a version that needs the package reports the error
-            spec = importlib.util.find_spec(name)
-            if spec is not None and (spec.origin or "").startswith(installed):
-                importlib.import_module(name)
+            importlib.import_module(name)
 
 
 def _ended(process: int) -> int:

@@ -40,6 +40,9 @@ SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
 """The limit for the number of blocks times the elements of the largest tile of addresses. Above this limit, the dry run
 takes a sample of the blocks."""
+MOST_ELEMENTS = 1 << 25
+"""No more blocks of a dry run are counted once an operation has computed so many elements of addresses, because each of
+few blocks may loop over many tiles (a persistent grid)."""
 DRY_BLOCKS = 1 << 17
 """The most blocks of a dry run. If each block has 50 tiles, a dry run of this many blocks takes some seconds."""
 DATA_BYTES = 1 << 28
@@ -163,7 +166,10 @@ def _counts(
     affordable = min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry)))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
     try:
-        return runnable.dry_run(arrays, sample=sample, data=data, checks_assumptions=False)[0].counts, drawn == 0
+        executed, _ = runnable.dry_run(
+            arrays, sample=sample, most_elements=MOST_ELEMENTS, data=data, checks_assumptions=False
+        )
+        return executed.counts, drawn == 0
     except NeedsData as reason:
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:

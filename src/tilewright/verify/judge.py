@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.verify.arrays import HOST, Array, Arrays, NamedArrays
-from tilewright.verify.tolerance import FACTOR, Allowance, Error, error_of, negligible, share
+from tilewright.verify.tolerance import FACTOR, Allowance, Error, error_of, growth_of_largest, negligible, share
 
 EXACT = Allowance(0.0, 0.0, "small integers")
 
@@ -118,13 +118,15 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arr
 def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
     """Compares every element with ``other``, the output of the implementation called ``whose``.
 
-    Both outputs may have the allowed error, so their difference may be up to twice as large.
+    Both outputs may have the allowed error, so their difference may be up to twice as large. The allowed error is that
+    of the elements in ``wanted``; the largest error of all elements may be larger.
     """
     judge_finite(name, out, arrays)
     if out is other:
         return
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
-    if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):
+    allowed = wanted.allowed.worst * growth_of_largest(wanted.values.size, math.prod(out.shape))
+    if worst > 2 * ((1 + 1 / FACTOR) * allowed + 1e-12):
         raise Wrong(f"outside the slices, '{name}' differs by {worst:.3g} from the output of {whose}")
 
 

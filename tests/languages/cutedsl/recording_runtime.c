@@ -21,8 +21,10 @@ static void numbers(FILE *file, const char *name, const uint32_t *data) {
 
 int _cudaLaunchKernelEx(const Config *c, void *kernel, void **parameters) {
   FILE *file = log_file();
-  fprintf(file, "{\"stream\": %llu, \"shared\": %zu, \"pointer\": %llu", (unsigned long long)(uintptr_t)c->stream,
-          c->shared, (unsigned long long)*(uint64_t *)parameters[0]);
+  fprintf(file, "{\"stream\": %llu, \"shared\": %zu", (unsigned long long)(uintptr_t)c->stream, c->shared);
+  for (int i = 0; i < atoi(getenv("PARAMETERS")); i++) /* the first eight bytes of each */
+    fprintf(file, "%s%llu", i ? ", " : ", \"parameters\": [", (unsigned long long)*(uint64_t *)parameters[i]);
+  fprintf(file, "]");
   numbers(file, "grid", c->grid);
   numbers(file, "block", c->block);
   for (uint32_t i = 0; i < c->count; i++)

@@ -28,6 +28,7 @@ from tests.languages.cutedsl import kernels
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cute_gemm.py"
 SOURCE = Path(__file__).parent / "recording_runtime.c"
 RUN = """
+import ctypes
 import sys
 from pathlib import Path
 from tilewright.languages.cutedsl.launching import HostCode
@@ -37,7 +38,9 @@ class Tensor:
     def data_ptr(self): return self.address
 
 args = [Tensor(int(each[1:])) if each[0] == "@" else float(each) for each in sys.argv[4:]]
-HostCode(Path(sys.argv[1]).read_bytes(), [sys.argv[2]]).bound(args)(int(sys.argv[3]))
+launch = HostCode(Path(sys.argv[1]).read_bytes(), [sys.argv[2]]).bound(args)
+others = [ctypes.c_void_p(0xBAD) for _ in range(1000)]  # take memory that the launch does not hold
+launch(int(sys.argv[3]))
 """
 
 
@@ -48,12 +51,14 @@ class Recorder:
     library: Path
     folder: Path
 
-    def launches(self, built: Built, *args: str, stream: int = 77) -> list[dict[str, Any]]:
+    def launches(self, built: Built, *args: str, stream: int = 77, parameters: int = 1) -> list[dict[str, Any]]:
+        """Returns what each launch asks for. ``parameters``: how many of the kernel's parameters to record."""
         made, recorded = self.folder / "made", self.folder / "recorded"
         made.write_bytes(built.files["object"])
         recorded.write_text("")
         command = [sys.executable, "-c", RUN, str(made), str(self.library), str(stream), *args]
-        done = subprocess.run(command, env={**os.environ, "RECORDED": str(recorded)}, capture_output=True, text=True)
+        env = {**os.environ, "RECORDED": str(recorded), "PARAMETERS": str(parameters)}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in recorded.read_text().splitlines()]
 
@@ -92,7 +97,8 @@ def test_the_launch_facts_are_what_the_host_code_asks_for(
     compiled = gemm(values)
     built, code = compiled.built, compiled.code
     assert isinstance(built, Built) and isinstance(code, MachineCode), built
-    (launch,) = recorder.launches(built, "@1048576", "@2097152", "@3145728")
+    (launch,) = recorder.launches(built, "@1048576", "@2097152", "@3145728", parameters=4)
+    assert launch["parameters"][1:] == [1 << 20, 2 << 20, 3 << 20], "tensor maps start with the tensor's address"
     assert launch["block"] == [built.facts.threads, 1, 1] == [384, 1, 1]
     assert launch["shared"] == built.facts.shared_bytes == code.shared_bytes > 200_000
     assert (launch["cluster"], launch["grid"], launch["stream"]) == (cluster, grid, 77)
@@ -116,5 +122,6 @@ def test_tensors_constants_and_numbers_are_passed(recorder: Recorder) -> None:
         lowered = LANGUAGE.lower(launch, {}, Configuration.of({}), "sm_80")
         built = LANGUAGE.assemble(lowered, 60)  # type: ignore[arg-type]
         assert isinstance(built, Built), built
-        (asked,) = recorder.launches(built, *args)
-        assert (asked["pointer"], asked["grid"], asked["shared"]) == (4096, grid, 0)
+        pointers = [int(each[1:]) for each in args if each[0] == "@"]
+        (asked,) = recorder.launches(built, *args, parameters=len(pointers))
+        assert (asked["parameters"], asked["grid"], asked["shared"]) == (pointers, grid, 0)

@@ -37,13 +37,7 @@ class HostCode:
             stream if isinstance(parameter, self.compiler.Stream) else self._slot(parameter, next(left))
             for parameter in self.function.metadata.params
         ]
-        addresses, function = [ctypes.addressof(slot) for slot in slots], self.function
-
-        def launched(handle: int | None) -> None:
-            stream.value = handle or 0
-            function.call(addresses, 0)
-
-        return launched
+        return _Bound(self.function, slots, stream, args)
 
     def _slot(self, parameter: Any, value: Any) -> Any:
         if isinstance(parameter, self.compiler.Tensor):
@@ -51,3 +45,16 @@ class HostCode:
         if parameter.abi_arg_index is None:  # a constant of the code, whose slot is not read
             return ctypes.c_void_p(0)
         return parameter.dtype.get_ctype()(value)
+
+
+class _Bound:
+    """Launches with the same arguments each time. It holds what is passed by address only: the slots, which the host
+    code reads at each launch, and the tensors, which the kernel reads."""
+
+    def __init__(self, function: Any, slots: Sequence[Any], stream: ctypes.c_void_p, args: Sequence[Any]) -> None:
+        self._function, self._stream, self._held = function, stream, (slots, args)
+        self._addresses = [ctypes.addressof(slot) for slot in slots]
+
+    def __call__(self, stream: int | None) -> None:
+        self._stream.value = stream or 0
+        self._function.call(self._addresses, 0)

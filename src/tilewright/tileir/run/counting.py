@@ -40,6 +40,18 @@ class Counter:
     def iterated(self, op: Op, lanes: int) -> None:
         self._iterated[id(op)] += lanes
 
+    def busiest(self, names: frozenset[str] | None) -> int:
+        """Returns the most elements that one operation has computed, over all blocks up to now.
+
+        names: the results that count. None: all results.
+        """
+        results = (
+            (self._executed[key], name, kind)
+            for key, op in self._ops.items() for name, kind in zip(op.results, op.result_types, strict=True)
+        )  # fmt: skip
+        counted = (pair for pair in results if names is None or pair[1] in names)
+        return max((times * kind.size for times, _, kind in counted if isinstance(kind, TileType)), default=0)
+
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
         """Counts the bytes of a load, store or atomic. It accesses ``run_bytes`` from each address in ``starts``."""
         self._moved[id(op), direction] += int(total_bytes)

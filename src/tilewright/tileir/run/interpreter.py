@@ -47,6 +47,8 @@ HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, t
 IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
 """Names of the operations that the interpreter runs. A kernel with other operations is refused before a block runs."""
 BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times blocks in a batch: limits the memory of a run
+FIRST_BLOCKS = 64
+"""The blocks after which a run with a limit of elements first looks at it."""
 IDLE_ROUNDS = 4  # if every block has waited this many times without a change in memory, the blocks are in a deadlock
 LARGE_GRID = 1 << 22
 AWAKE = np.iinfo(np.int64).max  # in place of the first address that a sleeping block has read
@@ -198,6 +200,7 @@ def run(
     entry: str | None = None,
     seed: int | None = 0,
     sample: int | None = None,
+    most_elements: float = math.inf,
     only: Sequence[int] | None = None,
     dry: bool = False,
     poison: int = 0xFF,
@@ -217,6 +220,7 @@ def run(
     entry: the name of the entry; None if the module has only one.
     seed: orders the blocks randomly; None runs the blocks in ascending order.
     sample: the number of blocks to run, drawn with the seed; None runs all blocks.
+    most_elements: no more blocks run once an operation has computed so many elements, over all blocks.
     only: the blocks to run, by number (x varies fastest), in this order.
     dry: compute only addresses and control flow.
     poison: the byte that undefined values consist of.
@@ -263,12 +267,18 @@ def run(
             world.wait = turns.wait
             turns.run([partial(run_batch, np.array([block])) for block in blocks])
         else:
-            lanes = max(1, BATCH_ELEMENTS // largest_tile(kernel, names))
-            for start in range(0, len(blocks), lanes):
-                batch = blocks[start : start + lanes]
-                world.batch = start / len(blocks), len(batch) / len(blocks)
+            lanes, started = max(1, BATCH_ELEMENTS // largest_tile(kernel, names)), 0
+            most = lanes if most_elements == math.inf else min(lanes, FIRST_BLOCKS)
+            while most and started < len(blocks):
+                batch = blocks[started : started + most]
+                world.batch = started / len(blocks), len(batch) / len(blocks)
                 run_batch(batch if samples is None else np.concatenate([blocks[len(blocks) // 2 :][:1], batch]))
                 world.advanced(1.0)
+                started += len(batch)
+                if most_elements < math.inf:
+                    per_block = max(1.0, world.counter.busiest(names) / started)
+                    most = min(lanes, max(0, int(most_elements / per_block) - started))
+            blocks = blocks[:started]
     except Endless as error:
         location = error.op.location if error.op else kernel.location
         world.findings.add(Finding(DEADLOCK, str(error), location))

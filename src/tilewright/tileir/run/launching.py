@@ -47,6 +47,7 @@ class Runnable:
         arrays: Mapping[str, ArraySpec],
         *,
         sample: int | None = None,
+        most_elements: float = math.inf,
         seed: int | None = 0,
         data: Callable[[str], Array | None] = lambda name: None,
         seconds: float = math.inf,
@@ -70,8 +71,8 @@ class Runnable:
         placed |= {each.name: memory.reserve(each.name, each.nbytes) for each in scratch_of(self.arguments)}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
-            self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
-            decisions=decisions, recorded=recorded, samples=samples, only=only,
+            self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, most_elements=most_elements,
+            seed=seed, seconds=seconds, decisions=decisions, recorded=recorded, samples=samples, only=only,
             checks_assumptions=checks_assumptions, on_progress=on_progress,
         )  # fmt: skip
         return executed, (*placed.values(), *memory.lists)
