@@ -162,7 +162,8 @@ def _launch(file: Path, both: Composed, pair: Pair) -> DescribedLaunch:
         both.consumer, kernel=both.fused.name, module=file.stem, qualname=both.fused.name, file=str(file.resolve()),
         source="", arguments=tuple(found), closure={},
     )  # fmt: skip
-    return with_storages(replace(launch, source=source_of(loaded_kernel(launch))), addresses)
+    arguments = with_storages(launch.arguments, addresses)
+    return replace(launch, source=source_of(loaded_kernel(launch)), arguments=arguments)
 
 
 def _refuse_other_bits(task: Task, launch: DescribedLaunch) -> None:
