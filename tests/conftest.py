@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import os
 import random
+import secrets
 import shutil
 import signal
 import sys
@@ -77,6 +78,14 @@ def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
     if once := sys.modules.get("tilewright.runtime.store.warn_once"):
         monkeypatch.setattr(once, "_warned", set())
+
+
+@pytest.fixture(autouse=True)
+def _same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks draw the seed of their data where no candidate can foresee it; here it is the same in each session."""
+    drawn = random.Random(0)
+    monkeypatch.setattr(secrets, "randbits", drawn.getrandbits)
+    monkeypatch.setattr(secrets, "randbelow", drawn.randrange)
 
 
 @pytest.fixture(scope="session")
