@@ -182,7 +182,7 @@ def described_call(
         file=str(file.resolve() if file.is_file() else file), source=source,
         grid=tuple(int(extent) for extent in grid), arguments=arguments, problem=problem, closure=_closure(function),
     )  # fmt: skip
-    return _with_storages(launch, addresses)
+    return with_storages(launch, addresses)
 
 
 def _names(function: FunctionType) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def extent_bytes(array: ArraySpec) -> int:
     return span(array.shape, array.strides) * ITEM_BYTES.get(array.dtype, 1)
 
 
-def _with_storages(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunch:
+def with_storages(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunch:
     """Returns the launch with the storage and the offset of each array. Arrays that overlap, directly or through other
     arrays, share a storage. An array without an address (0) overlaps no other."""
     spans = [(low, low + extent_bytes(array.spec)) for low, array in zip(addresses, launch.arrays(), strict=True)]
