@@ -6,15 +6,20 @@ import compileall
 import gc
 import hashlib
 import importlib
+import itertools
 import os
+import random
+import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -37,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # typer would colour what is no terminal
         os.environ.pop(name, None)
+    gc.set_threshold(100_000, 20, 50)  # importing the tests and what they test frees nothing
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(str(SRC), quiet=2)
 
@@ -49,19 +55,64 @@ def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = True
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test draws the same numbers, whichever tests ran before it in its process. torch begins with any."""
+    random.seed(0)
+    np.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(0)
 
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # otherwise libraries report at the end that objects are left
 
 
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new path for each test without a folder of its own. Most tests never write there."""
+    folder = tmp_path_factory.mktemp("stores")
+    return (folder / f"store-{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets."""
+def _store_of_its_own(request: pytest.FixtureRequest, stores: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets. What
+    another test was warned of, it is warned of again."""
+    own = "tmp_path" in request.fixturenames
+    home = request.getfixturevalue("tmp_path") / "tilewright-home" if own else next(stores)
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
-    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(home))
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(home.with_name(f"{home.name}-tuned")))
+    if once := sys.modules.get("tilewright.runtime.store.warn_once"):
+        monkeypatch.setattr(once, "_warned", set())
+
+
+STARTUP = Path(__file__).parent / "startup"
+
+
+@pytest.fixture(scope="module")
+def programs_start_sooner() -> Iterator[None]:
+    """Programs with torch that the tests start import less: tests/startup/sitecustomize.py says what."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(STARTUP), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture
+def failing_case_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of an incorrect kernel does not look for a smaller failing case, which takes most of its time."""
+    monkeypatch.setattr("tilewright.verify.schedule.TRIES", 0)
+
+
+@pytest.fixture(autouse=True)
+def _same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks draw the seed of their data where no candidate can foresee it; here it is the same in each session."""
+    drawn = random.Random(0)
+    monkeypatch.setattr(secrets, "randbits", drawn.getrandbits)
+    monkeypatch.setattr(secrets, "randbelow", drawn.randrange)
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +159,10 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
             done = run(command, seconds, *rest, **options)
             if done.returncode or not all(file.exists() for file in made):
                 return done
-            new = kept.with_suffix(f".{os.getpid()}")
-            new.mkdir(exist_ok=True)
+            new = Path(tempfile.mkdtemp(dir=compiled))  # another thread may compile the same
             for file in made:
                 shutil.copy(file, new / file.name)
-            with suppress(OSError):  # another worker was quicker
+            with suppress(OSError):  # another was quicker
                 new.rename(kept)
             return done
         for file in made:

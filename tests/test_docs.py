@@ -32,7 +32,7 @@ DOCUMENTS = (
 MADE_LATER = {
     ".tilewright/", "ledger.db", "results.db", "results.db.imported",
     "escalation.md", "perf_results.md", "perf_predicted.md", "runs/", "jobs/", "attention_task.py",
-    "attention_triton.py", "doubled_task.py",
+    "attention_triton.py", "doubled_task.py", "add_softmax.py", "add_softmax_kernel.py",
     "silu.py", "my_kernel.py", "refs/tilewright/", "train.py", "analysis.txt",
 }  # fmt: skip
 """Paths that a command makes, or that stand for a file of the reader's."""

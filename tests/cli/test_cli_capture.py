@@ -45,6 +45,30 @@ for size in (64, 64, 128):
 sys.exit(7 if "fail" in sys.argv else 0)
 """
 
+PAIR = """
+import torch
+import cuda.tile as ct
+from kernels import halved, softmax
+
+x, between, out = (torch.zeros(32, 64) for _ in range(3))
+for _ in range(2):
+    ct.launch(0, (32,), halved, (x, between, 64))
+    ct.launch(0, (32,), softmax, (between, out, 64))
+"""
+KERNELS = """
+import cuda.tile as ct
+
+@ct.kernel
+def halved(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, TILE)) * 0.5)
+
+@ct.kernel
+def softmax(x, y, TILE: ct.Constant[int]):
+    row = ct.load(x, (ct.bid(0), 0), (1, TILE))
+    powers = ct.exp(row - ct.max(row, 1, keepdims=True))
+    ct.store(y, (ct.bid(0), 0), powers / ct.sum(powers, 1, keepdims=True))
+"""
+
 SHOWS = """
 code = "import os; open('said', 'w').write(repr(os.environ.get('TILEWRIGHT_CAPTURE_EXACT')))"
 subprocess.run([sys.executable, "-c", code], check=True)
@@ -58,7 +82,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("TILEWRIGHT_HOME", "TILEWRIGHT_CAPTURE", "TILEWRIGHT_CAPTURE_EXACT", "TILEWRIGHT_PATCH"):
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "program.py").write_text(PROGRAM)
+    without_torch = PROGRAM.replace("import torch", "import numpy as np")  # it starts in a third of the time
+    (tmp_path / "program.py").write_text(without_torch.replace("torch.zeros(size)", "np.zeros(size, np.float32)"))
     return tmp_path
 
 
@@ -70,6 +95,7 @@ def invoke(*words: str) -> Any:
 
 
 def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "program.py").write_text(PROGRAM)
     done = invoke("capture", "--", sys.executable, "program.py", "--data", "fail")
     assert done.exit_code == 7, "the program's own"
     assert "theirs --data fail" in capfd.readouterr().out, "its arguments are its own, too"
@@ -86,6 +112,27 @@ def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) ->
     with pytest.raises(RequestError, match=r"mine.py exists; .* --force"):
         invoke("captured", "task", "2", "mine.py")
     assert invoke("captured", "task", "1", "mine.py", "--force").exit_code == 0
+
+
+def test_two_kernels_become_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CAPTURE_DESCRIBE", "1")
+    (here / "program.py").write_text(PAIR)
+    (here / "kernels.py").write_text(KERNELS)
+    assert "captured pairs" in invoke("capture", "--", sys.executable, "program.py").output
+    (pair,) = json.loads(invoke("captured", "pairs", "--json").stdout)
+    assert (pair["producer"], pair["consumer"], pair["times"], pair["problem"]) == (1, 2, 2, "")
+    assert pair["saved_bytes"] == 2 * 2 * 32 * 64 * 4
+    assert "possible" in invoke("captured", "pairs").output
+
+    made = json.loads(invoke("captured", "fuse", "1", "2", "one.py", "--json").stdout)
+    assert (made["task"], made["problem"]) == ("halved_softmax", "")
+    assert 0 < made["predicted_us"] < sum(made["predicted_apart_us"])
+    task = load_task("one.py")
+    assert set(task.tensors) == {"x", "y"} and "between" not in Path(made["kernel"]).read_text()
+    with pytest.raises(RequestError, match=r"one.py exists; .* --force"):
+        invoke("captured", "fuse", "1", "2", "one.py")
+    with pytest.raises(RequestError, match="row 2 does not write what row 1 reads directly after it"):
+        invoke("captured", "fuse", "2", "1", "other.py")
 
 
 def test_exact_reaches_the_programs(here: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import PATIENCE
 
 from tilewright.compile.accumulators import UNFIT
 from tilewright.compile.compile import effort
@@ -97,7 +98,7 @@ class Burns(Language):
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         code = "while True: pass" if lowered.code.startswith(b"slow") else ""
         try:
-            done = child.run([sys.executable, "-c", code], seconds)
+            done = child.run([sys.executable, "-c", code], seconds, patience=PATIENCE)
         except ToolFailed as error:
             return Failed("tool", str(error))
         if done.returncode:

@@ -349,3 +349,14 @@ def test_a_helper_may_get_its_block_size_as_a_constant() -> None:
     helper = "@triton.jit\ndef helper(x, BLOCK):\n    return x + tl.arange(0, BLOCK)\n"
     assert not messages("TW609", helper)
     assert messages("TW609", helper + "\n\nhelper[(1,)](x, 64)\n")
+
+
+def test_a_launch_is_found_where_other_files_were_read_in_between() -> None:
+    """Facts about the last files only are kept: the launches may be kept longer than the kernels."""
+    text = (
+        f"{HEAD}\n\n@triton.jit\ndef helper(x, BLOCK):\n    return x + tl.arange(0, BLOCK)\n\n\nhelper[(1,)](x, 64)\n"
+    )
+    (finding,) = found(*named(["TW609"]), text)
+    for number in range(4):
+        assert not found(*named(["TW604"]), f"{HEAD}\nX = {number}\n")
+    assert found(*named(["TW609"]), text) == (finding,)

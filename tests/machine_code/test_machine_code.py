@@ -282,14 +282,15 @@ def script(path: Path, text: str) -> Path:
 
 
 def test_an_nvdisasm_without_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cubins = [product("sm_90", SPILLING), product("sm_100")]
+    whole = [code_of(cubin) for cubin in cubins]
     refusal = "echo \"nvdisasm fatal   : Unknown option 'json'\" >&2; exit 1"
     old = script(
         tmp_path / "nvdisasm", f'[ "$1" = -json ] && {{ {refusal}; }}\nexec {machine_code.find_nvdisasm()} "$@"\n'
     )
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: old)
-    for cubin in (product("sm_90", SPILLING), product("sm_100")):
-        found = machine_code.read(cubin)
-        assert found == replace(code_of(cubin), loops=()), "its text has no places to branch to"
+    for cubin, known in zip(cubins, whole, strict=True):
+        assert machine_code.read(cubin) == replace(known, loops=()), "its text has no places to branch to"
 
 
 def test_an_nvdisasm_that_fails_leaves_what_the_headers_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

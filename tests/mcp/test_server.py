@@ -20,7 +20,7 @@ from tests.made_runs import tuned
 from tests.mcp.test_jobs import at_work
 from tests.optimize.kit import SCALE, repository
 from tests.optimize.proposing.patches import diff
-from tests.processes import until
+from tests.processes import PATIENCE, until
 
 from tilewright.errors import RequestError
 from tilewright.ledger.tunings import TuneLedger
@@ -182,12 +182,17 @@ def test_an_agent_that_died_is_a_proposal_without_an_answer(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mode", ERAS)
 def test_a_call_that_is_cancelled_ends_its_job(mode: str, tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(3600)\n")
+    begun = tmp_path / "begun"
+    (tmp_path / "slow.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(3600)\n")
 
     async def through(client: Client) -> bool:
-        with anyio.move_on_after(0.7) as scope:
-            await client.call_tool("inspect", {"task": str(tmp_path / "slow.py")})
-        return scope.cancelled_caught
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "inspect", {"task": str(tmp_path / "slow.py")})
+            with anyio.fail_after(PATIENCE):
+                while not begun.exists():
+                    await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        return group.cancel_scope.cancelled_caught
 
     assert within(through, mode)
     assert until(lambda: at_work() == []) and Jobs().job().state == "cancelled"

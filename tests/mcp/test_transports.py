@@ -83,13 +83,15 @@ def test_hosts_of_other_versions_are_answered_and_the_start_is_quick() -> None:
     assert time.process_time() + sum(os.times()[2:4]) - began < 3
 
 
-def test_a_client_that_dies_ends_what_it_waited_for_and_no_job() -> None:
+def test_a_client_that_dies_ends_what_it_waited_for_and_no_job(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ntime.sleep(3600)\n")
     with served() as process:
         initialized(process, "2025-11-25")
-        task = {"task": NORM, "arch": "sm_90", "workloads": ["odd"]}
+        task = {"task": str(slow), "arch": "sm_90", "workloads": ["odd"]}
         job = asked(process, "tools/call", name="tune", arguments=task)["result"]["structuredContent"]["job"]
         assert process.stdin
-        call = {"name": "inspect", "arguments": {"task": NORM, "arch": ["sm_90"]}}
+        call = {"name": "inspect", "arguments": {"task": str(slow), "arch": ["sm_90"]}}
         process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}) + "\n")
         process.stdin.flush()
         jobs = Jobs()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.processes import until
 
 from tilewright.program import early
 from tilewright.program.command import ProgramCommand
@@ -39,11 +41,21 @@ def command(tmp_path: Path) -> ProgramCommand:
     return ProgramCommand.of("train.py", folder)
 
 
+def waits(pid: str) -> bool:
+    """Whether the process has opened the pipe through which its turn comes."""
+    for opened in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if os.readlink(opened).endswith("/turn"):
+                return True
+    return False
+
+
 def test_a_program_is_ready_early_and_makes_no_step_before_its_turn(command: ProgramCommand, tmp_path: Path) -> None:
     stepped: list[bool] = []
 
     def meanwhile() -> None:
-        (tmp_path / "ready").read_text()  # waits until the program writes
+        pid = (tmp_path / "ready").read_text()  # waits until the program writes
+        assert until(lambda: waits(pid))
         stepped.append((tmp_path / "stepped").exists())
         time.sleep(1.0)
 

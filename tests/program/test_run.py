@@ -306,11 +306,26 @@ def test_a_program_without_torch_is_timed_as_a_whole(tmp_path: Path) -> None:
     assert compare(silent, silent, silent).verdict == "unverified"
 
 
+COUNTED = """
+import random
+from pathlib import Path
+
+runs = Path({runs!r})
+runs.write_text(str(int(runs.read_text()) + 1))
+numbers = random.Random(int(runs.read_text()))
+for n in range(9):
+    print({step}numbers.random())
+"""
+
+
 @pytest.mark.parametrize("step", ["", "n, "])
 def test_a_program_that_nobody_can_seed_is_unverified(tmp_path: Path, step: str) -> None:
-    """The numbers of its steps are equal, and prove nothing."""
-    code = f"import random\nfor n in range(9): print({step}random.SystemRandom().random())"
-    one, noise, other = (ran(command_of(tmp_path, code)) for _ in range(3))
+    """It draws other numbers in each run, the same whenever this test runs. Those of its steps are equal, and prove
+    nothing."""
+    runs = tmp_path / "runs"
+    runs.write_text("0")
+    one, noise, other = (ran(command_of(tmp_path, COUNTED.format(runs=str(runs), step=step))) for _ in range(3))
+    assert len({one.stdout, noise.stdout, other.stdout}) == 3 == int(runs.read_text())
     found = compare(one, other, noise)
     assert found.verdict == "unverified" and "two runs of the unchanged program differ" in found.reason
 
@@ -351,12 +366,14 @@ def test_a_program_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> N
     code = (
         "import os, time\n"
         "if child := os.fork():\n"
-        "    print(child, file=open('pid', 'w'))\n"
+        "    print(child, file=open('new', 'w'))\n"
+        "    os.rename('new', 'pid')\n"
         "else:\n"
         "    os.setsid()\n"
         "time.sleep(3600)\n"
     )
-    failed = run_program(command_of(tmp_path, code), seconds=3.0)
+    begun = (tmp_path / "pid").exists
+    failed = run_program(command_of(tmp_path, code), seconds=0.3, meanwhile=lambda: until(begun) or None)
     assert isinstance(failed, ProgramFailed) and failed.stage == "time limit"
     child = int((tmp_path / "pid").read_text())
     assert until(lambda: ended(child))

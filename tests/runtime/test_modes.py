@@ -61,7 +61,6 @@ def test_a_switch_that_is_off_says_nothing(value: str, monkeypatch: pytest.Monke
 
 
 def test_mistakes_name_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn_once, "_warned", set())
     monkeypatch.setenv(VARIABLE, "sometimes")
     known = r"TILEWRIGHT_TUNING=sometimes .* now \| background \| stored \| off; until that is corrected nothing"
     with pytest.warns(warn_once.TuningWarning, match=known) as warned:

@@ -18,6 +18,7 @@ from tilewright.runtime.started import python_path, recorded
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the programs use no CUDA")
 ROOT = Path(__file__).parents[2]
+STARTUP = ROOT / "tests/startup"
 
 TRAINS = """
 import torch
@@ -47,7 +48,8 @@ def traced_in_background(code: str, folder: Path, end: str, turn: str) -> subpro
 
 
 def environment_of(folder: Path, last: str, seconds: str, end: str) -> dict[str, str]:
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
+    paths = (str(STARTUP), str(ROOT / "src"))
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(paths), "HOME": str(folder)}
     wanted = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: last, tracing.SECONDS: seconds, tracing.END_STEP: end}
     return {**base, "PYTHONPATH": python_path(base), **wanted}
 

@@ -30,4 +30,4 @@ def environ(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("TILEWRIGHT_JOB_SPEC", str(spec(cluster.folder)))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cluster.folder / "here"))
     yield
-    wait_for(lambda: not cluster.left(), 60, 0.2)
+    wait_for(lambda: not cluster.left(), pause=0.2)

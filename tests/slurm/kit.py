@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.remote.kit import processes, wait_for
+from tests.remote.kit import GRACE, processes, wait_for
 
 SBIN = "/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", "")
 DAEMONS = {name: shutil.which(name, path=SBIN) for name in ("munged", "slurmctld", "slurmd")}
@@ -51,7 +51,7 @@ SelectTypeParameters=CR_Core
 GresTypes=gpu
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_min_interval=0
-SlurmdTimeout=5
+SlurmdTimeout=30
 KillWait=1
 CompleteWait=0
 MinJobAge=300
@@ -90,7 +90,7 @@ class Cluster:
         self.start_controller("-i")
         for node in NODES:
             self.start_node(node)
-        wait_for(self.is_idle, 60)
+        wait_for(self.is_idle)
 
     @property
     def configuration(self) -> Path:
@@ -119,7 +119,7 @@ class Cluster:
         """Returns what a program of SLURM prints."""
         env, program = os.environ | self.environ, shutil.which(command[0], path=SBIN)
         assert program is not None
-        return subprocess.run([program, *command[1:]], capture_output=True, text=True, env=env, timeout=30).stdout
+        return subprocess.run([program, *command[1:]], capture_output=True, text=True, env=env, timeout=GRACE).stdout
 
     def is_idle(self) -> bool:
         return self.say("sinfo", "-hN", "-o", "%N %T", "-p", "main").split() == ["n1", "idle", "n2", "idle"]
@@ -165,8 +165,18 @@ class Cluster:
         self.daemons[node].kill()
         self.daemons[node].wait()
         for job in [each.split()[0] for each in self.jobs() if each.endswith(f" {node}")]:
-            kill_job(job)
+            self.kill_job(job)
         self.say("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+
+    def kill_job(self, job: str) -> None:
+        """Kills all processes of a job. Another cluster on this machine may have a job of the same number."""
+        ours, mark = f"SLURM_CONF={self.configuration}\0".encode(), f"SLURM_JOB_ID={job}\0".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                environ = (entry / "environ").read_bytes()
+                if ours in environ and (mark in environ or f"slurmstepd: [{job}.".encode() in line):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
     def mend_node(self, node: str) -> None:
         self.start_node(node)
@@ -177,7 +187,7 @@ class Cluster:
         """Puts a running job back into the queue. It starts again once that was ``noticed``."""
         self.say("scontrol", "update", f"JobId={job}", "Requeue=1")
         self.say("scontrol", "requeue", job)
-        wait_for(lambda: "JobState=PENDING" in self.say("scontrol", "-o", "show", "job", job), 30)
+        wait_for(lambda: "JobState=PENDING" in self.say("scontrol", "-o", "show", "job", job))
         wait_for(noticed)
         later = "StartTime=now+3"  # a node refuses a job that it has killed in the same second
         self.say("scontrol", "update", f"JobId={job}", later)
@@ -201,16 +211,6 @@ class Cluster:
             if str(self.folder) in line:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-
-def kill_job(job: str) -> None:
-    """Kills all processes of a job."""
-    mark = f"SLURM_JOB_ID={job}\0".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-            if mark in (entry / "environ").read_bytes() or f"slurmstepd: [{job}.".encode() in line:
-                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def spec(folder: Path, **values: object) -> Path:

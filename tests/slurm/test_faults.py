@@ -59,7 +59,7 @@ class Run:
 
     def finish(self, held: Future[Outcome[Any]]) -> Outcome[Any]:
         (self.folder / "hold").unlink()
-        outcome = held.result(30)
+        outcome = held.result(GRACE)
         assert self.executor.run(step("last")).status == "PASSED"
         return outcome
 
@@ -119,7 +119,7 @@ def test_a_killed_resident_process_is_replaced_and_its_step_repeated(run: Run, c
 def test_a_client_and_a_resident_process_that_died_leave_what_was_finished(run: Run, cluster: Cluster) -> None:
     held = run.hold()
     (run.folder / "hold").unlink()
-    assert held.result(30).status == "PASSED"
+    assert held.result(GRACE).status == "PASSED"
     seed = run.executor.seed()
     run.vanish()
     kill(cluster.agents())
@@ -136,11 +136,11 @@ def test_a_client_and_a_resident_process_that_died_leave_what_was_finished(run: 
 def test_a_frozen_resident_process_is_replaced_and_a_step_that_freezes_it_is_a_hang(
     tmp_path: Path, cluster: Cluster
 ) -> None:
-    run = Run(tmp_path, frozen=1.0)
+    run = Run(tmp_path, frozen=3.0)
     with run.executor as executor:
         assert executor.run(step("first")).status == "PASSED"
         hung = executor.run(step("freezing", 60_000), silence=2.0)
-        assert hung.status == "HANG_DETECTED" and "twice, this machine said nothing for 3 s" in hung.reason
+        assert hung.status == "HANG_DETECTED" and "twice, this machine said nothing for 5 s" in hung.reason
         assert executor.run(step("last"), silence=60.0).status == "PASSED"
         assert run.noted("began", "freezing") == 2 and len(cluster.jobs()) == 1
 
@@ -202,7 +202,7 @@ def test_a_cancelled_job_ends_the_run_in_one_line(run: Run, cluster: Cluster) ->
     held = run.hold()
     cluster.say("scancel", cluster.jobs()[0].split()[0])
     with pytest.raises(MachineError, match=r"ended: somebody cancelled job \d+; fix: ask who.*goes on with what"):
-        held.result(30)
+        held.result(GRACE)
 
 
 def test_an_interrupted_command_releases_the_allocation_at_once(tmp_path: Path, cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.kit import wait_for, written_ops
+from tests.remote.kit import GRACE, wait_for, written_ops
 from tests.remote.tuning import H200
 from tests.slurm.kit import Cluster, needs_slurm, spec
 
@@ -107,7 +107,7 @@ def test_a_client_that_goes_away_leaves_no_job_in_the_queue(cluster: Cluster, ta
         executor.close()
         wait_for(lambda: not cluster.jobs())
         with pytest.raises(MachineError):
-            opening.result(20)
+            opening.result(GRACE)
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,11 @@ BEGINS_AGAIN = """\
 import os, sys, time
 from pathlib import Path
 place = Path(PLACE)
-with (place / "began").open("a") as file:
-    file.write(os.environ.get("SLURM_RESTART_COUNT", "0"))
 done = Path("done.txt")
 done.write_text(done.read_text() + "b" if done.exists() else "a")
 print(done.read_text(), flush=True)
+with (place / "began").open("a") as file:
+    file.write(os.environ.get("SLURM_RESTART_COUNT", "0"))
 while done.read_text() == "a":
     time.sleep(0.02)
 sys.exit(5)

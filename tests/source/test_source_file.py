@@ -37,6 +37,8 @@ OTHERS = {
     "specialists/writing/cutedsl_product.py": "the imports of a shipped pattern",
     "specialists/writing/reading.py": "a reference over arrays",
     "specialists/writing/shipped.py": "the space of a file that was written here",
+    "playbook/analyses/elementwise.py": "whether a kernel is element-wise, in the language of its source",
+    "playbook/analyses/fusing.py": "one kernel of the sources of two",
     "specialists/writing/writing.py": "what a reference needs of its file",
     "testing/changes.py": "whether a change is Python",
     "testing/entries.py": "whether a change is Python",

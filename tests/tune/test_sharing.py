@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.processes import PATIENCE
 from tests.tune.test_measured import H200, Simulated, _gpu, arrived, task  # noqa: F401  (fixtures)
 
 from tilewright.errors import MachineError
@@ -39,7 +40,7 @@ class Board(Simulated):
             if step.workload not in self.prepared:
                 self.prepared.append(step.workload)
                 if self.together is not None and len(self.prepared) == 1:
-                    self.together.wait(30)
+                    self.together.wait(PATIENCE)
             if self.fails == "dies":
                 raise MachineError("the worker process did not start: CUDA error: device lost")
         outcome = super().run(step, silence=silence, on_progress=on_progress)

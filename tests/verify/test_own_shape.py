@@ -145,6 +145,7 @@ def test_a_right_kernel_is_correct_at_its_own_extents(tmp_path: Path, name: str)
     assert [result.case.sizes for result in own] == [dict(made(tmp_path, RIGHT[name]).workloads["large"])]
 
 
+@pytest.mark.usefixtures("failing_case_stays")
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_on_large_shapes_alone_is_found(tmp_path: Path, name: str) -> None:
     text, said = WRONG[name]

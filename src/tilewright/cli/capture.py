@@ -16,6 +16,7 @@ from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from tilewright.records import Json
+    from tilewright.runtime.capture.pairs import Pair
     from tilewright.runtime.capture.record import Capture, Recorded
 
 FILE = "capture.json"
@@ -34,6 +35,8 @@ Exact = Annotated[bool, typer.Option("--exact", help="Classify every launch; thi
 Top = Annotated[int | None, typer.Option(min=1, help="How many rows are shown.  [default: 10, with --json all]")]
 Record = Annotated[Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]
+Producer = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the first kernel.")]
+Consumer = Annotated[int, typer.Argument(metavar="NEXT", min=1, help="Row of the kernel that reads its output.")]
 To = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write.")]
 OfRecord = Annotated[
     Path | None, typer.Option("--record", metavar="RECORD", help="[default: .tilewright/capture.json]")
@@ -90,6 +93,31 @@ def show(record: Record = None, top: Top = None, show_all: All = False, as_json:
 
 
 @app.command()
+def pairs(record: Record = None, as_json: AsJson = False) -> None:
+    """Shows kernels whose output only the next kernel reads, and the bytes that one kernel for both would save.
+
+    Loads the kernels. Needs no GPU.
+
+    Example: `tilewright captured pairs`
+    """
+    from tilewright.cli import capture_table
+    from tilewright.runtime.capture import pairs as capture_pairs
+    from tilewright.runtime.capture import record as capture_record
+
+    file = _file(record)
+    recorded = capture_record.read(file)
+    found = capture_pairs.pairs(recorded)
+    if as_json:
+        print_json([_pair_as_json(pair) for pair in found.found])
+    elif found.found:
+        terminal.stdout().print(capture_table.pairs(recorded, found.found))
+    else:
+        terminal.note(f"{file}: no kernel writes what the launch directly after it reads")
+    for kernel, reason in found.unread.items():
+        terminal.note(f"{kernel} is in no pair, because it cannot be read: {reason}")
+
+
+@app.command()
 def task(number: Number, to: To, record: OfRecord = None, force: Force = False, as_json: AsJson = False) -> None:
     """Writes a task file for row N, for `tilewright tune`, `check` and `optimize`. Needs no GPU.
 
@@ -102,15 +130,10 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
     from tilewright.runtime.capture import record as capture_record
     from tilewright.runtime.capture.task_file import task_text
 
-    if to.suffix != ".py":
-        example = to / "task" if to.is_dir() else to
-        raise RequestError(f"{to} is not a Python file; name one, e.g. {example.with_suffix('.py')}")
-    if to.exists() and not force:
-        raise RequestError(f"{to} exists; choose another name, or --force")
-    if not to.parent.is_dir():
-        raise RequestError(f"no such folder: {to.parent}")
+    _check_new(to, force)
     file = _file(record)
-    recorded = capture_record.chosen(capture_record.read(file), number)
+    whole = capture_record.read(file)
+    recorded = capture_record.chosen(whole, number)
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
     often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
     heading = f"`{recorded.launch.kernel}`, recorded in {file.name}: launched {often}{time}."
@@ -119,6 +142,67 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
         print_json({"file": str(to), "task": recorded.launch.kernel})
     else:
         terminal.note(f"wrote {to}; next: tilewright check {to}")
+        _note_pairs(whole, number)
+
+
+@app.command()
+def fuse(
+    producer: Producer, consumer: Consumer, to: To, record: OfRecord = None, force: Force = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Writes one kernel for two rows of `captured pairs`, and a task file for it. Needs no GPU.
+
+    The kernel is beside the task file. Its outputs equal those of both launches to the bit, on small shapes. The task's
+    reference are both captured kernels.
+
+    Example: `tilewright captured fuse 1 2 fused_task.py`
+    """
+    from tilewright.runtime.capture import record as capture_record
+    from tilewright.runtime.capture.fuse import fused_task, kernel_file
+
+    to, file = to.resolve(), _file(record)
+    for each in (to, kernel_file(to)):
+        _check_new(each, force)
+    made = fused_task(capture_record.read(file), producer, consumer, to)
+    write(to, made.task)
+    if as_json:
+        times = made.times
+        print_json({
+            "file": str(to), "kernel": str(kernel_file(to)), "task": made.name, "saved_bytes": made.pair.saved_bytes,
+            "board": times.board, "predicted_us": times.fused_us or None, "predicted_apart_us": list(times.apart_us),
+            "problem": times.problem,
+        })  # fmt: skip
+    else:
+        terminal.note(f"wrote {kernel_file(to)} and {to}: equal to both launches to the bit, on small shapes")
+        terminal.note(str(made.times))
+        terminal.note(f"'{made.pair.written}' is no longer written: make sure that no torch operation reads it")
+        terminal.note(f"next: tilewright check {to}")
+
+
+def _note_pairs(capture: Capture, row: int) -> None:
+    """Prints with which kernels a row could be one kernel, which saves more bytes than a change of one of them."""
+    from tilewright.runtime.capture import record as capture_record
+    from tilewright.runtime.capture.pairs import pairs
+
+    if not capture_record.shares_arrays(capture):
+        return
+    for pair in pairs(capture).found:
+        if row in (pair.producer, pair.consumer) and not pair.problem:
+            what = f"row {pair.consumer} reads all that row {pair.producer} writes directly before it"
+            terminal.note(
+                f"{what}; one kernel for both: tilewright captured fuse {pair.producer} {pair.consumer} FILE.py"
+            )
+
+
+def _check_new(to: Path, force: bool) -> None:
+    """Raises RequestError if a Python file cannot be written there."""
+    if to.suffix != ".py":
+        example = to / "task" if to.is_dir() else to
+        raise RequestError(f"{to} is not a Python file; name one, e.g. {example.with_suffix('.py')}")
+    if to.exists() and not force:
+        raise RequestError(f"{to} exists; choose another name, or --force")
+    if not to.parent.is_dir():
+        raise RequestError(f"no such folder: {to.parent}")
 
 
 def _file(given: Path | None) -> Path:
@@ -165,12 +249,15 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
     from tilewright.cli import capture_table as capture_tables
+    from tilewright.runtime.capture.record import shares_arrays
 
     if as_json:
         print_json([_as_json(number, kind) for number, kind in enumerate(recorded.launches()[:top], 1)])
     elif recorded.launches():
         terminal.stdout().print(capture_tables.captured(recorded, top))
         terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
+        if shares_arrays(recorded):
+            terminal.note("some kernels get arrays of the kernel before them; tilewright captured pairs shows them")
     else:
         terminal.note(NO_LAUNCH)
 
@@ -186,6 +273,13 @@ def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
         terminal.note(
             f"{file} was not replaced: it still holds {made} launches of an earlier capture ({programs(earlier.parts)})"
         )
+
+
+def _pair_as_json(pair: Pair) -> dict[str, Json]:
+    from tilewright.ledger.codec import to_json
+
+    fields = {name: value for name, value in to_json(pair).items() if name != "addresses"}
+    return {**fields, "saved_bytes": pair.saved_bytes}
 
 
 def _as_json(number: int, kind: Recorded) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable
 from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.pairs import Pair
 from tilewright.runtime.capture.record import Capture, Recorded, programs
 
 ARRAYS = 4
@@ -21,6 +22,30 @@ COLUMNS = (
     Column("mean µs", right=True, always=True), Column("n", right=True, spare=3),
     Column("total ms", right=True, always=True), Column("share", right=True), Column("host µs", right=True, spare=3),
 )  # fmt: skip
+
+
+PAIR_COLUMNS = (
+    Column("kernel", always=True), Column("next", always=True), Column("array"), Column("times", right=True),
+    Column("MB written + read", right=True, always=True), Column("one kernel for both", always=True),
+)  # fmt: skip
+UNSEEN = (
+    "known: the launches before the first gap. Not known: whether a torch operation reads the array, or a function "
+    "returns it."
+)
+
+
+def pairs(capture: Capture, found: Sequence[Pair]) -> RenderableType:
+    """Returns a table with one row for each pair of kernels."""
+    kinds = capture.launches()
+    table = TerminalTable(*PAIR_COLUMNS)
+    for pair in found:
+        table.add((
+            f"{pair.producer} {kinds[pair.producer - 1].launch.kernel}",
+            f"{pair.consumer} {kinds[pair.consumer - 1].launch.kernel}",
+            f"{pair.written} → {pair.read}", str(pair.times), f"{pair.saved_bytes / 1e6:.3f}",
+            f"no: {pair.problem}" if pair.problem else "possible",
+        ))  # fmt: skip
+    return Group(table, Text(UNSEEN))
 
 
 def captured(capture: Capture, top: int | None = None) -> RenderableType:

@@ -102,11 +102,12 @@ class Ssh(Executor):
         patience = None if self.frozen is None else self.frozen + (SILENCE_SECONDS if silence is None else silence)
         hangs = 0
         while True:
+            attached = remote.attached
             try:
                 message = remote.received.get(timeout=patience)
             except Empty:
-                if not remote.is_connected():
-                    continue
+                if not remote.is_connected() or remote.attached > attached:
+                    continue  # the silence of a connection counts from its beginning
                 hangs += 1
                 remote.kill(again=hangs == 1)
                 if hangs > 1:  # the first time, nobody knows that it was the step

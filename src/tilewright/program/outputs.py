@@ -3,7 +3,8 @@
 The tolerance of a tensor is `FACTOR` times its difference in the noise run. Median, 90th percentile and largest
 difference of the sampled values each have their own tolerance. It is at least `FLOOR` units in the last place of the
 tensor's largest value. An optimizer such as Adam turns the rounding of a gradient near 0 into a step of full size. The
-noise run shows this; a fixed tolerance would not. A tensor whose noise run differs by more than `WILD` is not compared.
+noise run shows this; a fixed tolerance would not. A tensor whose noise run differs by more than `WILD` is not compared,
+nor are the same tensors of earlier steps if they may agree by chance.
 Late steps are recorded at powers of two. Differences grow with the steps, in the noise run, too, so they do not count
 as errors.
 
@@ -20,7 +21,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.program.printed import JudgedOutput, compare_printed
+from tilewright.program.printed import LUCK, JudgedOutput, compare_printed
 from tilewright.program.run import ObservedTensor, ProgramOutputs, ProgramRun
 from tilewright.race.stats import Array
 
@@ -144,34 +145,55 @@ def _tensors(before: ProgramRun, after: ProgramRun, noise: ProgramRun) -> Iterat
     one, other, same = ({each.name: each for each in _recorded(run).tensors} for run in (before, after, noise))
     names = [name for name in one if name in other and name in same and one[name].shape == same[name].shape]
     eps = _recorded(before).eps
-    shown: dict[str, Array] = {}  # the largest noise so far of the same output, relative to its scale
     ways: dict[str, list[str]] = {}
     for name in names:
-        place = re.sub(r"\d+", "#", name, count=1)
-        ways.setdefault(place, []).append(name)
-        yield _judged(one[name], other[name], same[name], eps, shown, place)
+        ways.setdefault(re.sub(r"\d+", "#", name, count=1), []).append(name)
+    judged: dict[str, JudgedOutput] = {}
+    for kept in ways.values():
+        judged |= zip(kept, _steps([(one[name], other[name], same[name]) for name in kept], eps), strict=True)
+    yield from (judged[name] for name in names)
     for place, kept in ways.items():
         if "parameter" in place and len(kept) > 1:
             ends = [[_values(each[name]) for name in (kept[0], kept[-1])] for each in (one, other, same)]
             yield from _way(f"the way of {kept[-1]} from step 1", EPS.get(one[kept[0]].dtype, 0.0), *ends)
 
 
+def _steps(runs: Sequence[tuple[ObservedTensor, ...]], eps: float) -> list[JudgedOutput]:
+    """Judges the same tensor of each recorded step of the three runs. eps: as in `_judged`."""
+    shown = np.zeros(len(QUANTILES))  # the largest noise so far, relative to the scale of its step
+    luck, wild, judged = 1.0, "", []
+    for before, after, noise in runs:
+        relative, scale = _noise(before, noise)
+        shown = np.maximum(shown, relative)
+        if relative[0] > WILD:
+            wild = wild or f"{before.name} by {relative[0]:.0%} of its largest value"
+        if not wild:
+            chance = min(1.0, 2.0 * relative[0] + EPS.get(before.dtype, 0.0))
+            luck *= chance ** max(1.0, len(before.sample) / 4)  # half of the values are below the median
+        judged.append(_judged(before, after, noise, eps, shown, scale))
+    if wild and luck > LUCK:
+        return [each if each.equal else JudgedOutput(0.0, wild, skipped=True) for each in judged]
+    return judged
+
+
 def _values(tensor: ObservedTensor) -> Array:
     return np.asarray(tensor.sample)
 
 
-def _judged(
-    before: ObservedTensor, after: ObservedTensor, noise: ObservedTensor, eps: float,
-    shown: dict[str, Array], place: str,
-) -> JudgedOutput:  # fmt: skip
-    """Judges one tensor. eps: the distance of numbers near 1 in the type in which the program computes. Updates
-    ``shown`` at ``place``.
-    """
-    b, a, n = (_values(each) for each in (before, after, noise))
+def _noise(before: ObservedTensor, noise: ObservedTensor) -> tuple[Array, float]:
+    """Returns the quantiles of the noise relative to the scale, and the scale: the largest finite value."""
+    b, n = _values(before), _values(noise)
     finite = np.isfinite(b) & np.isfinite(n)
     scale = float(np.max(np.abs(b), initial=0.0, where=finite))
-    relative = _quantiles(np.abs(n - b)[finite] / (scale or 1.0))
-    shown[place] = seen = np.maximum(shown.get(place, relative), relative)
+    return _quantiles(np.abs(n - b)[finite] / (scale or 1.0)), scale
+
+
+def _judged(
+    before: ObservedTensor, after: ObservedTensor, noise: ObservedTensor, eps: float, seen: Array, scale: float
+) -> JudgedOutput:
+    """Judges one tensor. eps: the distance of numbers near 1 in the type in which the program computes. seen: the
+    largest noise up to this step.
+    """
     if before.digest == after.digest:
         return JudgedOutput(0.0, f"{before.name} is equal", equal=True)
     if before.dtype not in EPS:
@@ -180,8 +202,9 @@ def _judged(
         return JudgedOutput(math.inf, f"{before.name} differs, and is exact ({before.dtype})")
     if seen[0] > WILD:
         return JudgedOutput(0.0, f"{before.name} by {seen[0]:.0%} of its largest value", skipped=True)
-    unit = EPS[before.dtype] if "parameter" in place else max(EPS[before.dtype], eps)
-    difference = np.abs(a - b)[finite]
+    unit = EPS[before.dtype] if "parameter" in before.name else max(EPS[before.dtype], eps)
+    b, a, n = (_values(each) for each in (before, after, noise))
+    difference = np.abs(a - b)[np.isfinite(b) & np.isfinite(n)]
     if not np.all(np.isfinite(difference)):
         return JudgedOutput(math.inf, f"{before.name} has values that are NaN or infinite")
     tolerance = (FACTOR * seen + FLOOR * unit) * scale

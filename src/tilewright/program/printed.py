@@ -1,8 +1,9 @@
 """Compares the numbers that two versions of a program print.
 
 Lines that differ only in their numbers form a table. Its columns are compared from the top down, as long as the two
-runs of the unchanged program agree. Numbers with a unit or a name of time, speed or memory are left out. So is a table
-whose length differs between the two runs.
+runs of the unchanged program agree. If they soon differ, their first rows may agree by chance: then the column is not
+compared. Numbers with a unit or a name of time, speed or memory are left out. So is a table whose length differs
+between the two runs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from tilewright.program.run import ProgramRun
 FACTOR, FLOOR, WILD = 16.0, 1e-3, 0.01
 """The constants of the tolerance, with the same meaning as in `outputs`. A printed number is rounded, so the smallest
 tolerance is a share of the column's largest number.
+"""
+
+LUCK = 1e-6
+"""Two runs agree by chance if unrelated numbers would agree as well with a larger probability than this. It matters
+only where they do not agree to the end.
 """
 
 LATE = 10
@@ -85,23 +91,34 @@ def _of_time(line: str, match: re.Match[str]) -> bool:
 
 def _column(text: str, before: list[str], after: list[str], noise: list[str]) -> Iterator[JudgedOutput]:
     scale = max((abs(float(each)) for each in before if abs(float(each)) < float("inf")), default=0.0)
-    shown, worst, equal = 0.0, JudgedOutput(0.0, f"{text} is equal"), True
-    for row, (b, a, n) in enumerate(zip(before, after, noise, strict=False), 1):
-        one, other, same = float(b), float(a), float(n)
-        if b == a == n:
-            continue
-        shown = max(shown, abs(one - same) / scale if scale else 0.0)
-        if not shown <= WILD:  # also nan
-            if row == 1:
+    shown, luck, worst, equal = 0.0, 1.0, JudgedOutput(0.0, f"{text} is equal"), True
+    for b, a, n in zip(before, after, noise, strict=False):
+        one, other, same, place = float(b), float(a), float(n), _last_place(b)
+        gap = 0.0 if b == n else abs(one - same)
+        if scale and not gap <= WILD * scale:  # also nan
+            if luck > LUCK:
                 worst = JudgedOutput(0.0, f"{text} prints {b}, then {n}", skipped=True)
             break
+        luck *= _chance(gap, place, scale)
+        if b == a == n:
+            continue
+        shown = max(shown, gap / scale if scale else 0.0)
         equal = equal and b == a
-        tolerance = max(FLOOR * scale, FACTOR * shown * scale) + _last_place(b)
+        tolerance = max(FLOOR * scale, FACTOR * shown * scale) + place
         ratio = 0.0 if one == other else abs(one - other) / tolerance if abs(other) < float("inf") else float("inf")
         if not ratio <= worst.ratio:
             worst = JudgedOutput(ratio if ratio == ratio else float("inf"), f"{text} prints {a} instead of {b}")
     whole = all(number.lstrip("+-").isdigit() for number in before)
     yield JudgedOutput(worst.ratio, worst.why, equal and worst.ratio == 0.0, worst.skipped, weak=whole)
+
+
+def _chance(gap: float, place: float, scale: float) -> float:
+    """Returns the probability that two unrelated numbers up to ``scale`` are at most ``gap`` apart.
+
+    Rounding changes at most the last of a few printed digits, which little else does, so then it is squared.
+    """
+    chance = min(1.0, (2.0 * gap + place) / scale) if scale else 1.0
+    return chance**2 if gap <= 1.5 * place else chance
 
 
 def _last_place(number: str) -> float:

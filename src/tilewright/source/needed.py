@@ -59,6 +59,27 @@ def source_of_needed(path: Path, qualname: str, around: Mapping[str, str] = Mapp
     return _texts(file, needed(file, qualname)).lstrip("\n")
 
 
+def joined(texts: Iterable[str]) -> str:
+    """Returns one text with the statements of several, each once, as `source_of_needed` returns them.
+
+    Raises RequestError if two texts define one name differently.
+    """
+    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for text in texts:
+        lines = text.splitlines()
+        for statement in ast.parse(text).body:
+            start = min(node.lineno for node in (statement, *getattr(statement, "decorator_list", [])))
+            own = "\n".join(lines[start - 1 : statement.end_lineno])
+            code = ast.unparse(statement)
+            for name in _defines(statement):
+                if owners.setdefault(name, code) != code:
+                    raise RequestError(f"both kernels use a '{name}', and the two are not the same: rename one")
+            blank = "" if isinstance(statement, (ast.Import, ast.ImportFrom)) else "\n\n"
+            found.setdefault(code, f"{blank}{own}\n")
+    return "".join(found.values())
+
+
 def digest_of_needed(path: Path, qualname: str) -> str:
     """Returns the SHA-256 of the statements that the kernel needs in its file. Comments and layout do not change it.
     Executes nothing. Raises RequestError if the file cannot be read or does not define ``qualname``."""

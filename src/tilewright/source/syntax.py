@@ -6,11 +6,12 @@ A `Source` never changes: `Source.changed` replaces nodes and returns a new `Sou
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -36,6 +37,7 @@ class _Parsed:
 
     def __init__(self, text: str) -> None:
         self.wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)  # no node is twice in a new tree
+        self._kinds: dict[type[cst.CSTNode], Any] = {}
 
     @cached_property
     def positions(self) -> Mapping[cst.CSTNode, object]:
@@ -70,6 +72,14 @@ class _Parsed:
 
         walk(self.wrapper.module)
         return nodes, reach, parents
+
+    def of_kind(self, kind: type[Node]) -> tuple[list[int], list[Node]]:
+        """Returns all nodes of one class in the order of the text, after the place of each in `order`."""
+        known: tuple[list[int], list[Node]] | None = self._kinds.get(kind)
+        if known is None:
+            found = [(place, node) for place, node in enumerate(self.order[0]) if isinstance(node, kind)]
+            known = self._kinds[kind] = [place for place, _ in found], [node for _, node in found]
+        return known
 
 
 _parsed_text = lru_cache(64)(_Parsed)  # every playbook entry reads the text of the best version so far
@@ -113,10 +123,12 @@ class Source:
 
     def every(self, kind: type[Node], inside: cst.CSTNode | None = None) -> list[Node]:
         """Returns all nodes of one class in the order of the text, below ``inside`` or in the whole file."""
-        root, (nodes, reach) = inside or self.module, self._parsed.order
+        root, (_, reach) = inside or self.module, self._parsed.order
+        if root not in reach:
+            return [node for node in _walk(root) if isinstance(node, kind)]
         # Uses the nodes of one walk, because libcst makes new children at each request.
-        below: Iterable[cst.CSTNode] = nodes[slice(*reach[root])] if root in reach else _walk(root)
-        return [node for node in below if isinstance(node, kind)]
+        (start, end), (places, found) = reach[root], self._parsed.of_kind(kind)
+        return found[bisect_left(places, start) : bisect_left(places, end)]
 
     def changed(self, changes: Changes) -> Source:
         """Returns the source with the nodes in ``changes`` replaced."""

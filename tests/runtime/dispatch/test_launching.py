@@ -24,7 +24,6 @@ from tilewright.languages.triton import triton
 from tilewright.launching import cuda, driver
 from tilewright.runtime.dispatch import dispatcher as module
 from tilewright.runtime.environment import TuningWarning
-from tilewright.runtime.store import warn_once
 from tilewright.task.loading import load_task
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "several_languages.py"
@@ -40,7 +39,6 @@ def task() -> tw.Task:
 def recording(monkeypatch: pytest.MonkeyPatch) -> RecordingDriver:
     made = RecordingDriver()
     monkeypatch.setattr(cuda, "driver", lambda: made)
-    monkeypatch.setattr(warn_once, "_warned", set())
     driver._kernel.cache_clear()
     return made
 

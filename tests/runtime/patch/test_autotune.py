@@ -64,7 +64,6 @@ def world(tmp_path: Path, cubins: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cubins))
-    monkeypatch.setattr(warn_once, "_warned", set())
     with on_cpu(dict(kernels.DOES)) as driver:
         one = World(driver, tmp_path / "tuned.db")
         monkeypatch.setattr(question, "Environment", one)

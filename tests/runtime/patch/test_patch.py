@@ -117,7 +117,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in ("TILEWRIGHT_TUNING", "TILEWRIGHT_WIDEN", "DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path))
-    monkeypatch.setattr(warn_once, "_warned", set())
     one = World(Searches(), tmp_path / "tuned.db")
     monkeypatch.setattr(exhaustive, "Environment", one)
     with patched():

@@ -31,7 +31,6 @@ from tilewright.machine_code import cubin
 from tilewright.runtime.search import building, screening
 from tilewright.runtime.search.searching import SearchResult
 from tilewright.runtime.search.triton_trials import TritonTrial
-from tilewright.runtime.store import warn_once
 from tilewright.task.loading import load_task
 from tilewright.tileir.run.launching import Launcher, Runnable
 
@@ -42,7 +41,6 @@ MANY = [{"TILE": tile, "blocks": blocks} for tile in (64, 128, 256, 512) for blo
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutile_private, "cache_directory", lambda: None)
-    monkeypatch.setattr(warn_once, "_warned", set())
 
 
 def searched(machine: CpuMachine, configs: Any = MANY, kernel: Any = scale) -> SearchResult:

@@ -18,7 +18,7 @@ from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
-from tilewright.runtime.store import config_file, evidence, warn_once
+from tilewright.runtime.store import config_file, evidence
 from tilewright.runtime.store.config_file import ConfigFile, load, order_of
 from tilewright.runtime.store.exporting import (
     Imported,
@@ -36,7 +36,6 @@ H200 = "NVIDIA H200 sm_90"
 
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(warn_once, "_warned", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
 
 

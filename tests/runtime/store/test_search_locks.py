@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from tests.runtime.made_winners import as_another_user, lose_rights
 
-from tilewright.runtime.store import search_locks, warn_once
+from tilewright.runtime.store import search_locks
 from tilewright.runtime.store.search_locks import search_lock
 from tilewright.runtime.store.warn_once import TunedStoreWarning
 
 
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(warn_once, "_warned", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
     return tmp_path / "tuned" / "locks"
 

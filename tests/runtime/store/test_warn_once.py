@@ -7,6 +7,7 @@ import threading
 import warnings
 
 import pytest
+from tests.processes import PATIENCE
 
 from tilewright.runtime.store.warn_once import TuningWarning, warn
 from tilewright.runtime.wrapper.signature import generated
@@ -26,5 +27,5 @@ def test_a_thread_of_tilewright_has_no_line_of_the_user() -> None:
         warnings.simplefilter("always")
         thread = threading.Thread(target=warn, args=("slow", TuningWarning))
         thread.start()
-        thread.join(10)
+        thread.join(PATIENCE)
     assert [(str(each.message), each.filename) for each in warned] == [("tilewright: slow", "sys")]

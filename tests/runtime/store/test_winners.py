@@ -26,8 +26,7 @@ from tilewright.runtime.store.winners import Unreadable, Winners
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test is a new process as far as warnings go, with a folder of its own."""
-    monkeypatch.setattr(warn_once, "_warned", set())
+    """Each test has a folder of its own."""
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
 
 

@@ -89,7 +89,7 @@ class ExtentNotConstant(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for kernel in kernels(file).values():
             ends = list(self._in(file, kernel))
-            if ends and (kernel.tuner is not None or any(site.kernel is kernel for site in launches(file))):
+            if ends and (kernel.tuner is not None or any(site.kernel.node is kernel.node for site in launches(file))):
                 yield from ends  # other functions may get constants from their callers
 
     def _in(self, file: SourceFile, kernel: TritonKernel) -> Iterator[LintFinding]:

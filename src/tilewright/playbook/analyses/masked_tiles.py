@@ -332,7 +332,7 @@ def _constant(source: Source, node: Expression, depth: int = 0) -> float | None:
             if found is not None and found.value is not None:
                 return _constant(source, found.value, depth + 1)
             if found is not None and found.node is source.module:
-                values = values_by_name(source, cst.Module(source.module.body)).get(name, ())
+                values = values_by_name(source, source.module).get(name, ())
                 return _constant(source, values[0], depth + 1) if len(values) == 1 else None
     return None
 

@@ -130,12 +130,7 @@ class DescribedLaunch:
         """Returns the launch with each array replaced by ``change(array)``. The order of the calls is that of
         `arrays`."""
 
-        def changed(argument: Argument) -> Argument:
-            if argument.kind == "array":
-                return change(argument)
-            return replace(argument, items=tuple(map(changed, argument.items)))
-
-        return replace(self, arguments=tuple(map(changed, self.arguments)))
+        return replace(self, arguments=_changed(self.arguments, change))
 
     @property
     def constants(self) -> dict[str, Value]:
@@ -170,19 +165,25 @@ def described_call(
     args: the values of the parameters, by name.
     constants: the parameters that are constants.
     """
-    addresses: list[int] = []
-    arguments = tuple(_argument(name, value, name in constants, addresses) for name, value in args.items())
+    arguments = described_arguments(args, constants)
     try:
         source, problem = source_of(function), _problem(function, arguments)
     except Exception as error:  # from `inspect`, for a function without a file
         source, problem = "", f"the kernel's source cannot be read ({type(error).__name__}: {error})"
     file = Path(function.__code__.co_filename)
-    launch = DescribedLaunch(
+    return DescribedLaunch(
         function.__name__, str(function.__module__), str(function.__qualname__),
         file=str(file.resolve() if file.is_file() else file), source=source,
         grid=tuple(int(extent) for extent in grid), arguments=arguments, problem=problem, closure=_closure(function),
     )  # fmt: skip
-    return _with_storages(launch, addresses)
+
+
+def described_arguments(args: Mapping[str, CallValue], constants: Collection[str] = ()) -> tuple[Argument, ...]:
+    """Describes the arguments of a call, with the storage and the offset of each array. The parameters are those of
+    `described_call`."""
+    addresses: list[int] = []
+    arguments = tuple(_argument(name, value, name in constants, addresses) for name, value in args.items())
+    return with_storages(arguments, addresses)
 
 
 def _names(function: FunctionType) -> tuple[str, ...]:
@@ -222,10 +223,20 @@ def extent_bytes(array: ArraySpec) -> int:
     return span(array.shape, array.strides) * ITEM_BYTES.get(array.dtype, 1)
 
 
-def _with_storages(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunch:
-    """Returns the launch with the storage and the offset of each array. Arrays that overlap, directly or through other
-    arrays, share a storage. An array without an address (0) overlaps no other."""
-    spans = [(low, low + extent_bytes(array.spec)) for low, array in zip(addresses, launch.arrays(), strict=True)]
+def _changed(arguments: Sequence[Argument], change: Callable[[Argument], Argument]) -> tuple[Argument, ...]:
+    def changed(argument: Argument) -> Argument:
+        if argument.kind == "array":
+            return change(argument)
+        return replace(argument, items=tuple(map(changed, argument.items)))
+
+    return tuple(map(changed, arguments))
+
+
+def with_storages(arguments: Sequence[Argument], addresses: Sequence[int]) -> tuple[Argument, ...]:
+    """Returns the arguments with the storage and the offset of each array. Arrays that overlap, directly or through
+    other arrays, share a storage. An array without an address (0) overlaps no other."""
+    arrays = [array for argument in arguments for array in argument.arrays()]
+    spans = [(low, low + extent_bytes(array.spec)) for low, array in zip(addresses, arrays, strict=True)]
     storages = list(range(len(spans)))
     for one, other in itertools.combinations(range(len(spans)), 2):
         (low, high), (start, end) = spans[one], spans[other]
@@ -241,7 +252,7 @@ def _with_storages(launch: DescribedLaunch, addresses: Sequence[int]) -> Describ
         storage, offset = next(placed)
         return replace(array, storage=storage, offset=offset)
 
-    return launch.with_arrays(with_storage)
+    return _changed(arguments, with_storage)
 
 
 def _argument(name: str, value: CallValue, constant: bool, addresses: list[int]) -> Argument:

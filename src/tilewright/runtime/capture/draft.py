@@ -12,7 +12,14 @@ from tilewright.records import Value
 from tilewright.runtime.capture import facts, index_arrays
 from tilewright.runtime.capture.described import MODULE, WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import Dimensions
-from tilewright.runtime.capture.drafted_launch import edit_text, editable_text, launch_text, reference_text
+from tilewright.runtime.capture.drafted_launch import (
+    edit_text,
+    editable_text,
+    launch_text,
+    produced_text,
+    producer_text,
+    reference_text,
+)
 from tilewright.runtime.capture.drafted_space import DraftedSpace
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form
 from tilewright.runtime.capture.languages import captured_language
@@ -104,15 +111,23 @@ class TaskDraft:
 
     def _head(self) -> Iterator[str]:
         yield from (f'"""{self.heading}', "")
-        yield "Written by `tilewright captured task`. Its reference is the captured kernel itself, in float64, because"
-        yield 'there is no other specification. So "correct" means: the same as the captured kernel, not: right.'
+        yield from self._about_reference()
         yield from (f"{note[0].upper()}{note[1:]}." for note in self.notes)
         yield from ('"""', "")
+
+    def _about_reference(self) -> Iterator[str]:
+        if self.captured.composed is not None:
+            yield "Written by `tilewright captured fuse`. Its reference are both captured kernels, one after the other,"
+            yield 'in float64. So "correct" means: the same as these two launches, not: right.'
+            return
+        yield "Written by `tilewright captured task`. Its reference is the captured kernel itself, in float64, because"
+        yield 'there is no other specification. So "correct" means: the same as the captured kernel, not: right.'
 
     def _kernel(self) -> Iterator[str]:
         root = self._root()
         as_declared = all(declared == DeclaredArray(declared.shape) for _, declared in self.arrays.values())
-        names = "Captured" if as_declared else "Captured, viewed"
+        composed = self.captured.composed is not None
+        names = ", ".join(("Captured", *(["Producer"] * composed), *(["viewed"] * (not as_declared))))
         uses_dtype = any(argument.kind == "dtype" for argument in self.launch.arguments)
         yield from ("from __future__ import annotations", "") if self.copied else ()
         yield from ("import sys", "") if root else ()
@@ -133,17 +148,34 @@ class TaskDraft:
             f"\n        {self._argument(argument)}," for argument in self.launch.arguments[: self.captured.passed]
         )
         kernel = self.launch.qualname.rpartition(INSIDE)[2] if self.copied else f"module.{self.launch.qualname}"
-        yield from launch_text(kernel, names, f"{self._grid()}, ({args}\n    )")
+        launched = f"{self._grid()}, ({args}\n    )"
+        if (composed := self.captured.composed) is None:
+            yield from launch_text(kernel, names, launched, launched)
+        else:
+            own = "".join(f"\n        {text}," for text in composed.consumed(self._of_parameter))
+            yield from produced_text(f"{names}, intermediate", composed.produced(self._of_parameter))
+            yield from launch_text(kernel, names, launched, f"{self._grid()}, ({own}\n    )", ", intermediate")
         factor, powers = self.work
         work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
         yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {work}", "", "")
 
+    def _of_parameter(self, name: str) -> str:
+        """Returns the argument for a parameter of the fused kernel as text."""
+        assert self.captured.composed is not None
+        return self._argument(self.launch.arguments[self.captured.composed.fused.parameters.index(name)])
+
     def _task(self) -> Iterator[str]:
-        launch = self.launch
+        launch, composed = self.launch, self.captured.composed
         yield "TENSORS = {"
         yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
         yield from ("}", "")
-        yield from reference_text(launch, self.space.shipped, self.call)
+        if composed is None:
+            yield from reference_text(launch, self.space.shipped, self.call)
+        else:
+            like = self.launch.arguments[composed.fused.parameters.index(composed.fused.whole)].name
+            constants = {name: self.space.shipped[name] for name in self.space.constants}
+            more = producer_text(composed.producer, constants, like, composed.dtype)
+            yield from reference_text(composed.consumer, self.space.shipped, None, more)
         yield from ("", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,28 +51,57 @@ def _editable(launch: DescribedLaunch, call: ProgramCall | None) -> tuple[str, .
     return (kernel, str(file) if root is None else ".".join(file.relative_to(root).with_suffix("").parts))
 
 
-def launch_text(kernel: str, names: str, launched: str) -> Iterator[str]:
+def launch_text(kernel: str, names: str, launch: str, launched: str, more: str = "") -> Iterator[str]:
     """Yields the lines of the task's launch, and of the captured launch, which never changes.
 
-    names: the parameters. launched: the grid and the arguments, as arguments of `tilewright.Launch`.
+    names: the parameters. more: further parameters of the captured launch.
+    launch, launched: the grid and the arguments of both, as arguments of `tilewright.Launch`.
     """
-    for head, of, about in (
-        (f"launched(kernel, {names})", "kernel", "The captured launch, for the reference."),
-        (f"launch({names})", kernel, "The launch that may be changed together with the kernel."),
-    ):
-        yield from (f"def {head}:", f'    """{about}"""', f"    return tw.Launch({of}, {launched})", "", "")
+    yield from _function(
+        f"launched(kernel, {names}{more})", "The captured launch, for the reference.", "kernel", launched
+    )
+    about = "The launch that may be changed together with the kernel."
+    yield from _function(f"launch({names})", about, kernel, launch)
 
 
-def reference_text(launch: DescribedLaunch, shipped: Mapping[str, Value], call: ProgramCall | None) -> Iterator[str]:
-    """Yields the lines that make the captured kernel the reference. call: where the program made the launch."""
+def produced_text(names: str, launched: str) -> Iterator[str]:
+    """Yields the lines of the captured launch that is made before, for the reference."""
+    yield from _function(f"produced(kernel, {names})", "The captured launch before it.", "kernel", launched)
+
+
+def _function(head: str, about: str, kernel: str, launched: str) -> Iterator[str]:
+    yield from (f"def {head}:", f'    """{about}"""', f"    return tw.Launch({kernel}, {launched})", "", "")
+
+
+def reference_text(
+    launch: DescribedLaunch, shipped: Mapping[str, Value], call: ProgramCall | None, more: Iterable[str] = ()
+) -> Iterator[str]:
+    """Yields the lines that make the captured kernel the reference. call: where the program made the launch.
+
+    more: further arguments of `Captured`, as lines.
+    """
     yield "captured = Captured("
-    yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
+    yield from _kernel_text(launch)
     yield f"    tensors=TENSORS, launch=launched, shipped={shipped!r}, flops=flops,"
+    yield from more
     if launch.closure:
         yield f"    closure={dict(launch.closure)!r},"
     if call is not None:
         yield f"    call={_short(codec.to_json(call))!r},  # where the program made the launch"
     yield ")"
+
+
+def producer_text(launch: DescribedLaunch, constants: Mapping[str, Value], like: str, dtype: str) -> Iterator[str]:
+    """Yields the argument of `Captured` with the kernel that is launched before. constants: those of the task."""
+    yield "    producer=Producer("
+    yield from (f"    {line}" for line in _kernel_text(launch))
+    hints = {name: value for name, value in launch.hints.items() if value is not None}
+    yield f"        launch=produced, shipped={ {**constants, **hints}!r}, like={like!r}, dtype={dtype!r},"
+    yield "    ),"
+
+
+def _kernel_text(launch: DescribedLaunch) -> Iterator[str]:
+    yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
 
 
 def _short(data: Json) -> Json:

@@ -20,6 +20,7 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Argument as KernelArgument
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue, KernelObject
+from tilewright.runtime.capture.composed import Composed
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.languages import captured_language
@@ -37,7 +38,8 @@ ARCH = "sm_90"
 MOST_FACTORS = 3
 """The most factors of one axis of the grid."""
 RESERVED = (
-    "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
+    "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw", "intermediate",
+    "produced",
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
 
@@ -76,6 +78,8 @@ class CapturedLaunch:
     """The other parameters, which the configuration names. Parameters that the kernel object computes are left out."""
     tiled: Mapping[str, frozenset[Axis]]
     """The axes of arrays that a constant divides into tiles. Accesses by pointers are not known."""
+    composed: Composed | None = None
+    """The two captured launches of which this launch does the work; None for a captured launch."""
     partly: frozenset[str] = frozenset()
     """Arrays of which the kernel writes only a part. Their other elements keep the values from before the launch."""
 
@@ -137,6 +141,13 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
         configured=tuple(argument.name for argument in others if argument.name not in computed),
         tiled={} if captures.has_pointers else _tiled(kernel, launch),
     )  # fmt: skip
+
+
+def accesses(launch: DescribedLaunch) -> TouchedArrays:
+    """Returns the arrays that a launch reads and writes, by their names in `named`. Raises RequestError, with the
+    reason, if the kernel cannot be loaded, or has no Tile IR."""
+    kernel = loaded_kernel(launch)
+    return touched(*_tile_ir(kernel, named(launch)))
 
 
 def _tile_ir(kernel: KernelObject, launch: DescribedLaunch) -> tuple[KernelEntry, Sequence[KernelArgument]]:

@@ -286,8 +286,15 @@ def _of_autotuner(autotuned: Autotuned) -> Iterator[str]:
 
 @contextmanager
 def loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
-    file = folder / f".{draft.launch.kernel}_draft.py"
-    file.write_text(draft.text(), encoding="utf-8")
+    with loaded_text(draft.text(), draft.launch.kernel, folder) as task:
+        yield task
+
+
+@contextmanager
+def loaded_text(text: str, kernel: str, folder: Path) -> Iterator[Task]:
+    """Loads the text of a task file, from a file in ``folder`` that is removed afterwards."""
+    file = folder / f".{kernel}_draft.py"
+    file.write_text(text, encoding="utf-8")
     try:
         yield load_task(str(file))
     finally:

@@ -78,6 +78,11 @@ class LaunchCounter:
     def total(self) -> int:
         return self._before + self._length - length_hint(self.skip)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the next launch will be examined, too, as all launches before it were."""
+        return self._size == 1
+
     def count(self) -> int:
         """Counts a launch. Returns how many launches this launch represents; 0 if it need not be examined."""
         for _ in self.skip:  # the kernel object is new, or another thread has just made a new `skip`

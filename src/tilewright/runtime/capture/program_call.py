@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tilewright.runtime.capture.described import Argument, described_call
+from tilewright.runtime.capture.described import Argument, described_arguments
 
 OUTSIDE = ("cuda.", "tilewright.", "torch.", "triton.")
 """Prefixes of the names of modules whose functions are not the program's."""
@@ -93,7 +93,7 @@ def _arguments(frame: FrameType) -> tuple[Argument, ...] | None:
     if any(name not in frame.f_locals for name in names[:named]) or any(values[name] for name in names[named:]):
         return None
     given = {name: values[name] for name in names[:named]}
-    arguments = described_call(unwrap(function), (), given, ()).arguments
+    arguments = described_arguments(given)
     return arguments if _is_described(arguments) else None
 
 

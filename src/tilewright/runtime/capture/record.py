@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from glob import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -94,6 +95,24 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class OrderedLaunch:
+    """One of a process's first launches, in the order in which the program made them."""
+
+    kind: int
+    """The place of the launch's kind in `ProcessRecord.launches`."""
+    stream: int
+    """The handle of the CUDA stream."""
+    addresses: tuple[int, ...]
+    """The address of each array, in the order of `DescribedLaunch.arrays`; 0 for an array without memory."""
+    changed: tuple[int, ...] = ()
+    """The arrays of the launch before that torch has changed in place since, by their places in that launch."""
+
+    def shares_array(self, other: OrderedLaunch) -> bool:
+        """Returns whether both get an array with the same address, on the same stream."""
+        return self.stream == other.stream and bool({*self.addresses} & {*other.addresses} - {0})
+
+
+@dataclass(frozen=True)
 class ProcessRecord:
     """The launches of one process."""
 
@@ -107,6 +126,8 @@ class ProcessRecord:
     finished: bool
     """Whether the process ended normally. If the process crashed, the part has the launches until the last write."""
     launches: tuple[Recorded, ...]
+    sequence: tuple[OrderedLaunch, ...] = ()
+    """The first launches, without gaps (see `sequence`)."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +141,23 @@ class Capture:
         """Returns the kinds of launch, summed over all processes, the longest total time first."""
         kinds: dict[str, Recorded] = {}
         for recorded in (recorded for part in self.parts for recorded in part.launches):
-            key = _kind(recorded.launch)
+            key = kind_of(recorded.launch)
             kinds[key] = kinds[key] + recorded if key in kinds else recorded
         return tuple(sorted(kinds.values(), key=lambda recorded: (-(recorded.total_us or 0.0), -recorded.count)))
 
 
-def _kind(launch: DescribedLaunch) -> str:
+def kind_of(launch: DescribedLaunch) -> str:
     """Returns a key that is equal for launches of one kind in all processes. Addresses of arrays count modulo 16."""
 
     def aligned(array: Argument) -> Argument:
         return replace(array, array=array.spec.as_compiled())
 
     return json.dumps(launch.with_arrays(aligned).to_json(), sort_keys=True)
+
+
+def shares_arrays(capture: Capture) -> bool:
+    """Returns whether some launch gets an array of the launch directly before it."""
+    return any(one.shares_array(other) for part in capture.parts for one, other in pairwise(part.sequence))
 
 
 def part_file(path: Path, process: str) -> Path:

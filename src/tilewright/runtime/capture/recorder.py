@@ -24,6 +24,7 @@ from tilewright.runtime.capture.kinds import EXACT, Cell, LaunchCounter, LaunchK
 from tilewright.runtime.capture.language import CapturedLanguage, LiveLaunch, Make, R
 from tilewright.runtime.capture.program_call import ProgramCall, program_call
 from tilewright.runtime.capture.record import ProcessRecord
+from tilewright.runtime.capture.sequence import LaunchSequence
 
 KINDS = 256
 """The most kinds of launch that are described for a kernel. Launches of further kinds are counted with the last
@@ -69,6 +70,7 @@ class Recorder:
         """This event is set as soon as there is something to write."""
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._data = Data(self.path, self._data_bytes, self._name)
+        self._sequence = LaunchSequence()
 
     def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make[R]) -> R | None:
         """Makes a launch for which no item of `skips` is left, counts it, and times some."""
@@ -101,8 +103,10 @@ class Recorder:
                     kind, cell = self._kind(known, language, launch)
                 except Exception:
                     known.lost.add(size)
+                    self._sequence.close()
                     raise
                 cell.add(size)
+                self._add_to_sequence(known, kind, cell, launch)
                 if not self.begun.is_set():
                     self.begun.set()
                 return kind, cell, size
@@ -110,12 +114,22 @@ class Recorder:
             self.warn_once(f"a launch is not recorded: {in_one_line(error)}")
             return None
 
+    def _add_to_sequence(self, known: RecordedKernel, kind: LaunchKind, cell: Cell, launch: LiveLaunch) -> None:
+        """Adds a launch to the sequence. Ends the sequence if launches will be missing."""
+        with suppress(Exception):  # the program's own objects may raise anything
+            if cell is not known.others:
+                self._sequence.add(kind, launch)
+                if known.counter.is_exact:
+                    return
+        self._sequence.close()
+
     def failed(
         self, error: BaseException, language: CapturedLanguage, launch: LiveLaunch, examined: Examined | None = None
     ) -> None:
         """Counts a launch that failed. It is always examined, and represents only itself."""
         try:
             with self._lock:
+                self._sequence.close()
                 if examined is None:
                     kind, cell = self._kind(self._known(language, launch.kernel), language, launch)
                 else:
@@ -163,14 +177,18 @@ class Recorder:
     def recorded(self, finished: bool = False) -> ProcessRecord:
         """Returns this process's part. ``finished``: whether to wait for samples that the GPU has not passed yet, for
         at most `SECONDS_FOR_SAMPLES`."""
-        kernels = list(self._kernels.values())
         if finished:
             until = perf_counter() + SECONDS_FOR_SAMPLES
-            for kind in [kind for known in kernels for kind in known.kinds.values()]:
+            for kind in [kind for known in list(self._kernels.values()) for kind in known.kinds.values()]:
                 kind.sampled.read_all(until)
+        with self._lock:  # no kind is added meanwhile
+            kernels = list(self._kernels.values())
+            launches = tuple(kind for known in kernels for kind in known.recorded())
+            kinds = (kind for known in kernels for kind in known.kinds.values())
+            sequence = self._sequence.recorded({kind: place for place, kind in enumerate(kinds)})
         return ProcessRecord(
             os.getpid(), tuple(getattr(sys, "orig_argv", sys.argv)), os.getcwd(), self._gpu,
-            perf_counter() - self._started, finished, tuple(kind for known in kernels for kind in known.recorded()),
+            perf_counter() - self._started, finished, launches, sequence,
         )  # fmt: skip
 
     def write(self, finished: bool = False) -> None:

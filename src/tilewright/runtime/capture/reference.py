@@ -16,7 +16,7 @@ A changed version is correct if it differs from ``reference`` by at most twice t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,7 @@ from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
 from tilewright.source.digest import source_of
 from tilewright.space import knobs
-from tilewright.task.task import Launch, call_by_name
+from tilewright.task.task import Launch, Task, call_by_name
 from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
 from tilewright.tileir.analysis.precision import in_precision
 from tilewright.tileir.read.reader import read_bytecode
@@ -51,9 +51,34 @@ GPU_FLOP_FROM = 4e9
 minute. So the reference is the captured kernel on the GPU, if the machine has a GPU."""
 GPU_ELEMENTS_FROM = 1 << 23
 """A limit like `GPU_FLOP_FROM`, in elements. The interpreter takes about a minute for as many, too."""
+INTERMEDIATE = "intermediate"
+"""The name of the tensor that a `Producer` writes and the captured kernel reads."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
 """The output of a task, or a tuple of its outputs if there are several."""
+
+
+@dataclass
+class Producer:
+    """A captured kernel that a program launches before the captured kernel of a task, and that writes an input of it.
+
+    launch, shipped: as in `Captured`. The launch has the tensor that it writes as the parameter `INTERMEDIATE`.
+    like, dtype: the tensor with the shape of the written one, and the written one's dtype.
+    """
+
+    module: str
+    file: str
+    qualname: str
+    source: str
+    launch: Callable[..., Launch]
+    shipped: Mapping[str, Value]
+    like: str
+    dtype: str
+
+    @cached_property
+    def kernel(self) -> KernelObject:
+        """The kernel from its own file. Raises TaskError if its source has changed."""
+        return _unchanged(self.module, self.file, self.qualname, self.source, {})
 
 
 @dataclass
@@ -68,6 +93,7 @@ class Captured:
     shipped: the captured configuration.
     call: the JSON of the `ProgramCall` with which the program made the launch, if it is known.
     closure: the values of the variables that the kernel uses of a function around it (`DescribedLaunch.closure`).
+    producer: the kernel that is launched before, if the task's kernel does the work of both.
     """
 
     module: str
@@ -80,17 +106,13 @@ class Captured:
     flops: Callable[..., float]
     call: Mapping[str, Json] | None = None
     closure: Mapping[str, Value] = field(default_factory=dict)
+    producer: Producer | None = None
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kernel(self) -> KernelObject:
         """The kernel from its own file. Raises TaskError if its source has changed."""
-        kernel = untouched_kernel(self.module, Path(self.file), self.qualname, self.closure)
-        if source_of(kernel) != self.source:
-            what = f"kernel '{self.qualname}' in {self.file} has changed since it was captured"
-            fix = "capture the program again, or put the captured version back"
-            raise TaskError(f"{what}, and its outputs are this task's reference; fix: {fix}")
-        return kernel
+        return _unchanged(self.module, self.file, self.qualname, self.source, self.closure)
 
     def reference(self, **given: Any) -> Outputs[Elements]:
         """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM`, or the
@@ -135,53 +157,85 @@ class Captured:
 
     def _before(self, name: str) -> str | None:
         """Returns the name of the input with a tensor's values before the launch; None if there is none."""
-        declared = self.tensors[name]
+        declared = self.tensors.get(name)
+        if declared is None:
+            return None
         return declared.updates if isinstance(declared, Output) else name
 
-    def _launched(self, dims: Dims, tensors: Mapping[str, CallValue]) -> Launch:
-        offered = {**dims, **tensors, "kernel": self.kernel, "config": Configuration.of(self.shipped)}
-        launch: Launch = call_by_name(self.launch, offered, "launch of the captured kernel")
-        return launch
+    def _launches(self, dims: Dims, tensors: Mapping[str, CallValue]) -> Iterator[tuple[Launch, Mapping[str, Value]]]:
+        """Yields the launches in their order, each with its configuration."""
+        made: Producer | Captured
+        for made in (self,) if self.producer is None else (self.producer, self):
+            offered = {**dims, **tensors, "kernel": made.kernel, "config": Configuration.of(made.shipped)}
+            yield call_by_name(made.launch, offered, "launch of the captured kernel"), made.shipped
+
+    def _arrays(self, dims: Dims) -> dict[str, ArraySpec]:
+        """Returns the arrays of all launches: the task's tensors, and the tensor between two launches."""
+        arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
+        if (made := self.producer) is not None:
+            arrays[INTERMEDIATE] = replace(arrays[made.like], name=INTERMEDIATE, dtype=made.dtype)
+        return arrays
 
     def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
-        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None keeps their types."""
-        arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
-        launch = self._launched(dims, arrays)
-        config = Configuration.of(self.shipped)
-        hints = {name: value for name, value in self.shipped.items() if name in knobs.hints()}
-        lowered = language_of(launch.kernel).tile_ir_of(launch, hints, config, ARCH)
-        if isinstance(lowered, Failed):
-            raise TaskError(f"the captured kernel cannot be lowered for these dimensions: {lowered.reason}")
-        if (key := (lowered.code, element)) not in self._read:
-            module = read_bytecode(lowered.code)
-            self._read[key] = module if element is None else in_precision(module, element)
-        memory = Memory(watch=False)
+        """Interprets the Tile IR of the launches. element: a type for all floating-point numbers; None keeps theirs."""
+        arrays, memory = self._arrays(dims), Memory(watch=False)
         buffers, addresses = {}, {}
         for name, declared in arrays.items():
             before, whole = self._before(name), declared.dtype.startswith(WHOLE)
             dtype = numpy_dtype(declared.dtype if element is None or whole else f"float{element[1:]}")
             buffers[name] = inputs[before].astype(dtype) if before else np.zeros(declared.shape, dtype)
             addresses[name] = memory.allocate(name, buffers[name]).address
-        arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
-        finished = run(self._read[key], arguments, launch.grid, memory, seed=None)
-        if finished.findings:
-            raise TaskError(f"the captured kernel fails with these dimensions: {finished.findings[0]}")
+        for launch, shipped in self._launches(dims, arrays):
+            module = self._module(launch, shipped, element)
+            arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
+            finished = run(module, arguments, launch.grid, memory, seed=None)
+            if finished.findings:
+                raise TaskError(f"the captured kernel fails with these dimensions: {finished.findings[0]}")
         return [buffers[name] for name in self._names(Output)]
+
+    def _module(self, launch: Launch, shipped: Mapping[str, Value], element: str | None) -> TileModule:
+        lowered = language_of(launch.kernel).tile_ir_of(launch, _hints(shipped), Configuration.of(shipped), ARCH)
+        if isinstance(lowered, Failed):
+            raise TaskError(f"the captured kernel cannot be lowered for these dimensions: {lowered.reason}")
+        if (key := (lowered.code, element)) not in self._read:
+            module = read_bytecode(lowered.code)
+            self._read[key] = module if element is None else in_precision(module, element)
+        return self._read[key]
 
     def _on_gpu(self, dims: Dims, tensors: Mapping[str, LiveArray]) -> list[LiveArray]:
         import torch
 
         device = next(iter(tensors.values())).device
-        outputs: dict[str, LiveArray] = {}
-        for name in self._names(Output):
-            declared, before = _specification(name, self.tensors[name], dims), self._before(name)
-            new = torch.zeros(declared.shape, dtype=getattr(torch, declared.dtype), device=device)
-            outputs[name] = new.copy_(tensors[before]) if before else new
-        launch = self._launched(dims, {**tensors, **outputs})
-        language = captured_language(language_of(launch.kernel).name)
-        language.launch(launch, self.shipped)
+        made: dict[str, LiveArray] = {}
+        for name, declared in self._arrays(dims).items():
+            before = self._before(name)
+            if before != name:
+                new = torch.zeros(declared.shape, dtype=getattr(torch, declared.dtype), device=device)
+                made[name] = new.copy_(tensors[before]) if before else new
+        for launch, shipped in self._launches(dims, {**tensors, **made}):
+            captured_language(language_of(launch.kernel).name).launch(launch, shipped)
         torch.cuda.synchronize()
-        return list(outputs.values())
+        return [made[name] for name in self._names(Output)]
+
+
+def captured_of(task: Task) -> Captured:
+    """Returns the captured kernel that is the reference of a captured task."""
+    captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
+    return captured
+
+
+def _unchanged(module: str, file: str, qualname: str, source: str, closure: Mapping[str, Value]) -> KernelObject:
+    """Returns the kernel from its own file. Raises TaskError if its source has changed."""
+    kernel = untouched_kernel(module, Path(file), qualname, closure)
+    if source_of(kernel) != source:
+        what = f"kernel '{qualname}' in {file} has changed since it was captured"
+        fix = "capture the program again, or put the captured version back"
+        raise TaskError(f"{what}, and its outputs are this task's reference; fix: {fix}")
+    return kernel
+
+
+def _hints(shipped: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in shipped.items() if name in knobs.hints()}
 
 
 def viewed(tensor: ArraySpec | LiveArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> ArraySpec | LiveArray:

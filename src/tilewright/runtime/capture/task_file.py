@@ -21,8 +21,9 @@ from tilewright.race.stats import Array
 from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE
-from tilewright.runtime.capture.facts import ARCH
+from tilewright.runtime.capture.facts import ARCH, CapturedLaunch
 from tilewright.runtime.capture.guessing import best_draft, loaded
+from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape
 from tilewright.task.task import Task
@@ -37,10 +38,15 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
-    captured = facts.captured_launch(launch)
-    draft = best_draft(captured, heading or f"{launch.kernel} as a program launched it.", folder)
+    heading = heading or f"{launch.kernel} as a program launched it."
+    return drafted_text(facts.captured_launch(launch), folder, heading, recorded.call)
+
+
+def drafted_text(captured: CapturedLaunch, folder: Path, heading: str, call: ProgramCall | None = None) -> str:
+    """Returns the text of a task file for a launch, as `task_text` does."""
+    draft = best_draft(captured, heading, folder)
     with loaded(draft, folder) as task:
-        draft = replace(draft, work=work_of(task), call=recorded.call)
+        draft = replace(draft, work=work_of(task), call=call)
     with loaded(replace(draft, independent=draft.free), folder) as task:
         small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
         free = [name for name in small if name not in draft.dimensions.indexed]

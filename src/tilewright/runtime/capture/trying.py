@@ -21,7 +21,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.race.stats import Array
 from tilewright.records import Configuration, Value
 from tilewright.runtime.capture.facts import ARCH
-from tilewright.runtime.capture.reference import Captured
+from tilewright.runtime.capture.reference import Captured, captured_of
 from tilewright.task.task import Task
 from tilewright.task.tensors import is_whole
 from tilewright.verify import shapes
@@ -84,8 +84,7 @@ def verdicts(
         if size > limit:
             what = f"{what}, too many to interpret; where a GPU is, it is checked there"
             raise TooLarge(f"task '{task.name}': even its smallest shape has {size} {what}")
-    captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
-    with _equipped(task, captured, on_gpu=most is None) as tools:
+    with _equipped(task, captured_of(task), on_gpu=most is None) as tools:
         return _verdicts(task, tools, dims, others, is_sure)
 
 
