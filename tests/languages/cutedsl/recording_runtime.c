@@ -1,4 +1,5 @@
-/* The library that a compiled host code of CuTe DSL calls, without a GPU. It writes down each launch. */
+/* The library that a compiled host code of CuTe DSL calls, without a GPU. It writes down each launch,
+   loading and unloading. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,14 @@ int _cudaDeviceGetAttribute(int *value, int which, int device) { *value = 232448
 int _cuKernelGetAttribute(int *value, int which, void *kernel, int device) { *value = 0; return 0; }
 int _cudaFuncSetAttribute(void *function, int which, int value) { return 0; }
 int _cudaKernelSetAttributeForDevice(void *kernel, int which, int value, int device) { return 0; }
-int _cudaLibraryLoadData(void **library, const void *code, ...) { *library = (void *)1; return 0; }
+int _cudaLibraryLoadData(void **library, const void *code, ...) {
+  fprintf(log_file(), "{\"library\": \"loaded\"}\n");
+  *library = (void *)1;
+  return 0;
+}
+
 int _cudaLibraryGetKernel(void **kernel, void *library, const char *name) { *kernel = (void *)2; return 0; }
-int _cudaLibraryUnload(void *library) { return 0; }
+int _cudaLibraryUnload(void *library) {
+  fprintf(log_file(), "{\"library\": \"unloaded\"}\n");
+  return 0;
+}

@@ -29,6 +29,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "cute_gemm.py"
 SOURCE = Path(__file__).parent / "recording_runtime.c"
 RUN = """
 import ctypes
+import gc
 import sys
 from pathlib import Path
 from tilewright.languages.cutedsl.launching import HostCode
@@ -37,10 +38,14 @@ class Tensor:
     def __init__(self, address): self.address = address
     def data_ptr(self): return self.address
 
-args = [Tensor(int(each[1:])) if each[0] == "@" else float(each) for each in sys.argv[4:]]
-launch = HostCode(Path(sys.argv[1]).read_bytes(), [sys.argv[2]]).bound(args)
-others = [ctypes.c_void_p(0xBAD) for _ in range(1000)]  # take memory that the launch does not hold
-launch(int(sys.argv[3]))
+made, library, stream, times, *written = sys.argv[1:]
+args = [Tensor(int(each[1:])) if each[0] == "@" else float(each) for each in written]
+for _ in range(int(times)):
+    launch = HostCode(Path(made).read_bytes(), [library]).bound(args)
+    others = [ctypes.c_void_p(0xBAD) for _ in range(1000)]  # take memory that the launch does not hold
+    launch(int(stream))
+    del launch
+    gc.collect()
 """
 
 
@@ -51,12 +56,16 @@ class Recorder:
     library: Path
     folder: Path
 
-    def launches(self, built: Built, *args: str, stream: int = 77, parameters: int = 1) -> list[dict[str, Any]]:
+    def launches(self, built: Built, *args: str, parameters: int = 1) -> list[dict[str, Any]]:
         """Returns what each launch asks for. ``parameters``: how many of the kernel's parameters to record."""
+        return [each for each in self.recorded(built, *args, parameters=parameters) if "grid" in each]
+
+    def recorded(self, built: Built, *args: str, parameters: int = 1, times: int = 1) -> list[dict[str, Any]]:
+        """Returns all that is recorded. ``times``: how often to load the host code, to launch, and to free both."""
         made, recorded = self.folder / "made", self.folder / "recorded"
         made.write_bytes(built.files["object"])
         recorded.write_text("")
-        command = [sys.executable, "-c", RUN, str(made), str(self.library), str(stream), *args]
+        command = [sys.executable, "-c", RUN, str(made), str(self.library), "77", str(times), *args]
         env = {**os.environ, "RECORDED": str(recorded), "PARAMETERS": str(parameters)}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -125,3 +134,12 @@ def test_tensors_constants_and_numbers_are_passed(recorder: Recorder) -> None:
         pointers = [int(each[1:]) for each in args if each[0] == "@"]
         (asked,) = recorder.launches(built, *args, parameters=len(pointers))
         assert (asked["parameters"], asked["grid"], asked["shared"]) == (pointers, grid, 0)
+
+
+def test_code_is_loaded_once_and_stays_because_a_graph_may_outlive_its_launch(recorder: Recorder) -> None:
+    launch = Launch(kernels.fill, (1,), (ArraySpec("out", (1000,), "float32"), 2.5))
+    built = LANGUAGE.assemble(LANGUAGE.lower(launch, {}, Configuration.of({}), "sm_80"), 60)  # type: ignore[arg-type]
+    assert isinstance(built, Built), built
+    first, *others = recorder.recorded(built, "@4096", "2.5", times=2)
+    assert first == {"library": "loaded"}
+    assert [each.get("grid") for each in others] == [[1, 1, 1], [1, 1, 1]], others

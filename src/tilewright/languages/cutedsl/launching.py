@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from tilewright.languages.cutedsl.tracing import front_end
@@ -18,17 +19,29 @@ def runtime_libraries() -> list[str]:
     return list(front_end().cute.runtime.find_runtime_libraries(enable_tvm_ffi=False))
 
 
+@cache
+def loaded(made: bytes, libraries: tuple[str, ...]) -> Any:
+    """Loads the host code, and the cubin in it, until the process ends. Returns its function.
+
+    The function unloads the cubin when it is freed. But a CUDA graph does not hold the code of its kernels, and the
+    driver corrupts the heap when it destroys a graph whose code is gone.
+    """
+    import cutlass.compiler as cc
+
+    artifact = cc.deserialize_compilation_artifact(made)
+    (metadata,) = artifact.metadata
+    executor = cc.Executor.from_object_artifact(artifact, list(libraries))
+    function = executor.get_executable_function(metadata.symbol_name)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(function))  # a graph may outlive this module when Python ends
+    return function
+
+
 class HostCode:
     """The host code of one kernel, loaded with the cubin in it. ``libraries``: the paths of the libraries it calls."""
 
     def __init__(self, made: bytes, libraries: Sequence[str]) -> None:
-        front_end()
-        import cutlass.compiler as cc
-
-        self.compiler, artifact = cc, cc.deserialize_compilation_artifact(made)
-        (metadata,) = artifact.metadata
-        self._executor = cc.Executor.from_object_artifact(artifact, list(libraries))
-        self.function = self._executor.get_executable_function(metadata.symbol_name)
+        self.compiler = front_end().compiler
+        self.function = loaded(made, tuple(libraries))
 
     def bound(self, args: Sequence[Any]) -> Callable[[int | None], None]:
         """Returns a function that launches with these arguments on a stream."""
