@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def same(actual: Any, wanted: Any) -> bool:
 class Findings:
     """Stands for the interpreter's context: keeps what is reported."""
 
-    dry = False
+    dry, world = False, SimpleNamespace(checks_assumptions=True)
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str, int | None]] = []

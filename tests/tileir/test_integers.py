@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -234,3 +235,11 @@ def test_the_first_lane_that_violates_is_named():
 def test_not_integers():
     with pytest.raises(Unsupported, match="addi of f32"):
         run("addi", "f32", lhs=np.zeros((1, 1), np.float32), rhs=np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_run_that_only_counts_reports_no_overflow(checks: bool) -> None:
+    context = Findings()
+    context.world = SimpleNamespace(checks_assumptions=checks)
+    got = run("addi", "i8", context, overflow="no_signed_wrap", lhs=tile(8, 100), rhs=tile(8, 100))
+    assert same(got, 200, 8) and len(context.found) == checks
