@@ -133,6 +133,10 @@ def test_two_kernels_become_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
         invoke("captured", "fuse", "1", "2", "one.py")
     with pytest.raises(RequestError, match="row 2 does not write what row 1 reads directly after it"):
         invoke("captured", "fuse", "2", "1", "other.py")
+    for command in (("task", "1"), ("fuse", "1", "2")):
+        with pytest.raises(RequestError, match="kernels.py is the file of halved"):
+            invoke("captured", *command, "kernels.py", "--force")
+    assert (here / "kernels.py").read_text() == KERNELS
 
 
 def test_exact_reaches_the_programs(here: Path) -> None:

@@ -144,3 +144,33 @@ def seeded(x):  # type: ignore[no-untyped-def]
 @ct.kernel
 def by_helper(x, out, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
     ct.store(out, (ct.bid(0), 0), seeded(ct.load(x, (ct.bid(0), 0), (1, TILE))))
+
+
+@ct.kernel
+def by_other_output(a, c, TM: ct.Constant[int], TN: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Counts the tiles of what it writes. The next kernel has an output of this name, too."""
+    count = ct.num_tiles(c, 1, (TM, TN))
+    ct.store(c, (ct.bid(0), ct.bid(1)), ct.load(a, (ct.bid(0), ct.bid(1)), (TM, TN)) * count)
+
+
+@ct.kernel
+def renamed(x, y, out, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    left = ct.load(x, (ct.bid(0), 0), (1, TILE))
+    x = y
+    ct.store(out, (ct.bid(0), 0), left + ct.load(x, (ct.bid(0), 0), (1, TILE)))
+
+
+@ct.kernel
+def exponential(x, out, TM: ct.Constant[int], TN: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    i, j = ct.bid(0), ct.bid(1)
+    ct.store(out, (i, j), ct.exp(ct.load(x, (i, j), (TM, TN))))
+
+
+@ct.kernel
+def column_sums(x, out, ROWS: ct.Constant[int], TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Loads rows after the last one, too, where the padding counts."""
+    i, j = ct.bid(0), ct.bid(1)
+    total = ct.zeros((1, TILE), ct.float32)
+    for row in range(ROWS):
+        total = total + ct.load(x, (i * ROWS + row, j), (1, TILE), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, (i, j), total)

@@ -133,6 +133,7 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
     _check_new(to, force)
     file = _file(record)
     whole = capture_record.read(file)
+    _check_own(to, whole)
     recorded = capture_record.chosen(whole, number)
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
     often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
@@ -161,9 +162,11 @@ def fuse(
     from tilewright.runtime.capture.fuse import fused_task, kernel_file
 
     to, file = to.resolve(), _file(record)
+    recorded = capture_record.read(file)
     for each in (to, kernel_file(to)):
         _check_new(each, force)
-    made = fused_task(capture_record.read(file), producer, consumer, to)
+        _check_own(each, recorded)
+    made = fused_task(recorded, producer, consumer, to)
     write(to, made.task)
     if as_json:
         times = made.times
@@ -199,10 +202,19 @@ def _check_new(to: Path, force: bool) -> None:
     if to.suffix != ".py":
         example = to / "task" if to.is_dir() else to
         raise RequestError(f"{to} is not a Python file; name one, e.g. {example.with_suffix('.py')}")
+    if to.is_dir():
+        raise RequestError(f"{to} is a folder; choose another name")
     if to.exists() and not force:
         raise RequestError(f"{to} exists; choose another name, or --force")
     if not to.parent.is_dir():
         raise RequestError(f"no such folder: {to.parent}")
+
+
+def _check_own(to: Path, capture: Capture) -> None:
+    """Raises RequestError if the file has a captured kernel, which --force would replace."""
+    for recorded in capture.launches():
+        if to.resolve() == Path(recorded.launch.file).resolve():
+            raise RequestError(f"{to} is the file of {recorded.launch.kernel}; choose another name")
 
 
 def _file(given: Path | None) -> Path:

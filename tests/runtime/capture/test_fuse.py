@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.runtime import fused_kernels as kernels
 
 from tilewright.errors import RequestError
 from tilewright.playbook.analyses.elementwise import element_wise
+from tilewright.playbook.analyses.fusing import fused
 from tilewright.playbook.base import NotApplicable
 from tilewright.runtime.capture import capture, fuse, recorder
 from tilewright.runtime.capture import record as capture_record
@@ -91,7 +93,13 @@ def dropped_row_sum() -> list[Step]:
     return [first, (kernels.row_sum, (24,), (between, drawn(24), 64))]
 
 
-@pytest.mark.parametrize("steps", [silu_mul_rms_norm, scaled_matmul, dropped_row_sum])
+def exponential_column_sums() -> list[Step]:
+    between = drawn(22, 64)
+    first = kernels.exponential, (3, 1), (drawn(22, 64), between, 8, 64)
+    return [first, (kernels.column_sums, (6, 1), (between, drawn(6, 64), 4, 64))]
+
+
+@pytest.mark.parametrize("steps", [silu_mul_rms_norm, scaled_matmul, dropped_row_sum, exponential_column_sums])
 def test_a_pair_becomes_one_kernel_with_equal_bits(
     steps: Callable[[], list[Step]], recorded: Callable[[Sequence[Step]], Capture], tmp_path: Path
 ) -> None:
@@ -143,11 +151,17 @@ def test_launches_that_must_stay_apart(recorded: Callable[[Sequence[Step]], Capt
     x, y, between, out = (drawn(24, 200, dtype=BFLOAT) for _ in range(4))
     first, then = add(between, x, y), softmax(between)
     centred = kernels.centred, (24,), (between, drawn(24, 200, dtype=BFLOAT), 256)
+
+    def by_view() -> None:
+        """The view is gone before the next launch."""
+        ct.launch(0, (24,), kernels.add, (x, y[:], between, 256))  # type: ignore[arg-type]
+
     wrong: dict[str, list[Step]] = {
         "row 3, centred, reads it again": [first, then, centred],
         "1 of its launches are not followed by row 2": [first, then, first, centred],
         "torch changes 'x' in place between": [first, lambda: x.add_(1), then],
         "torch changes 'out' in place between": [first, lambda: between.mul_(2), then],
+        "torch changes 'y' in place between": [by_view, lambda: y.add_(1), then],
         "row 2, softmax, writes 'out' over an input of add": [first, softmax(between, y)],
         "row 2, add, also gets it as 'y'": [(kernels.centred, (24,), (x, between, 256)), add(out, between, between)],
     }
@@ -176,6 +190,8 @@ def test_an_array_that_is_written_anew_is_not_read_again(recorded: Callable[[Seq
         ("by_helper", "seeded uses the number of the block"),
         ("swapped", "line 3 is a 'assign'"),
         ("in_a_loop", "line 3 is a 'for'"),
+        ("by_other_output", "its arithmetic uses 'c', which it writes: count = ct.num_tiles(c, 1, (TM, TN))"),
+        ("renamed", "it assigns to its parameter 'x'"),
     ],
 )
 def test_kernels_that_are_not_element_wise(kernel: str, reason: str) -> None:
@@ -236,3 +252,55 @@ def test_a_kernel_that_is_gone_is_in_no_pair(recorded: Callable[[Sequence[Step]]
     gone = tuple(replace(each, launch=replace(each.launch, source="another")) for each in part.launches)
     lost = Capture(capture.version, (replace(part, launches=gone),))
     assert isinstance(found := pairs(lost), Pairs) and not found.found and set(found.unread) == {"add", "softmax"}
+
+
+SHARED = """import cuda.tile as ct
+from elsewhere import abs
+
+ZERO = ct.PaddingMode.NEG_INF
+INFINITY = 1e3
+
+
+@ct.kernel
+def first(x, out, TILE: ct.Constant[int]):
+    tile = VALUE
+    ct.store(out, (ct.bid(0), 0), tile)
+
+
+@ct.kernel
+def second(x, out, TILE: ct.Constant[int]):
+    LOAD
+    ct.store(out, (ct.bid(0),), ct.max(tile, 1) + INFINITY)
+"""
+ONE, LOWEST = "ct.load(x, (ct.bid(0), 0), (1, TILE))", "padding_mode=ct.PaddingMode.NEG_INF"
+
+
+def joined_text(value: str = ONE, load: str = f"tile = {ONE[:-1]}, {LOWEST})", dtype: str = "float32") -> str:
+    text = SHARED.replace("VALUE", value).replace("LOAD", load)
+    return fused(text, "first", "second", "x", dtype, {"x": (24, 200), "out": (24, 200)}).text
+
+
+def test_names_that_mean_something_else() -> None:
+    """A function called abs, a padding called ZERO, and an INFINITY of the program."""
+    assert 'INFINITY_ = float("inf")' in joined_text() and "x_, -INFINITY_)" in joined_text()
+    for given, reason in (
+        ({"value": f"abs({ONE})"}, "it calls abs"),
+        ({"load": f"tile = {ONE[:-1]}, padding_mode=ZERO)"}, "with the padding ZERO"),
+        ({"load": f"row = 0; tile = {ONE}"}, "has several statements"),
+        ({"dtype": "bool"}, "with the padding ct.PaddingMode.NEG_INF"),
+    ):
+        with pytest.raises(NotApplicable, match=re.escape(reason)):
+            joined_text(**given)
+
+
+def test_a_record_without_order(recorded: Callable[[Sequence[Step]], Capture]) -> None:
+    capture = recorded(add_softmax())
+    without = Capture(capture.version, tuple(replace(part, sequence=()) for part in capture.parts))
+    with pytest.raises(RequestError, match="capture the program again"):
+        pairs(without)
+
+
+def test_a_file_that_cannot_be_written(recorded: Callable[[Sequence[Step]], Capture], tmp_path: Path) -> None:
+    (tmp_path / "task_kernel.py").mkdir()
+    with pytest.raises(RequestError, match="cannot write .*task_kernel.py: Is a directory"):
+        fuse.fused_task(recorded(add_softmax()), 1, 2, tmp_path / "task.py")

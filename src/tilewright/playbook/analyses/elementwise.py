@@ -27,6 +27,8 @@ SCALAR = ("bid", "num_blocks", "num_tiles", "cdiv", "static_eval")
 HINTS = ("padding_mode", "latency", "allow_tma")
 """Arguments of ``ct.load`` that do not change elements inside the array."""
 PLACE = ("bid", "num_blocks")
+ASKED = ("dtype", "ndim", "shape")
+"""The attributes of its output that a kernel may use."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ class _KernelReader:
         self.tiles: set[str] = set()
         self.loads: list[Read] = []
         self.checked: set[str] = set()
+        top = (each for each in ast.parse(source.text).body if isinstance(each, ast.Assign | ast.AnnAssign))
+        bound = {each.id for line in top for each in ast.walk(line) if isinstance(each, ast.Name)} | {*functions}
+        self.builtins = {each for each in BUILTINS if each not in bound and source.origin(each) == each}
 
     def refused(self, reason: str) -> NotApplicable:
         return NotApplicable(f"{self.kernel} is not element-wise: {reason}")
@@ -123,6 +128,7 @@ class _KernelReader:
         for part in (*kept, value):
             if any(self._tile_name(each) in PLACE for each in _outside(part, calls)):
                 raise self.refused(f"its arithmetic uses the number of the block: {ast.unparse(part)}")
+            self._refuse_use(output.id, part)
         used = [each for part in (*kept, value) for each in ast.walk(part)]
         reads = tuple(read for read in self.loads if any(read.call is each for each in used))
         whole = self._whole(reads, self._texts(given(store, "index", 1)))
@@ -154,7 +160,17 @@ class _KernelReader:
                 what = type(statement).__name__.lower()
                 raise self.refused(f"line {statement.lineno - self.functions[self.kernel].lineno + 1} is a '{what}'")
 
+    def _refuse_use(self, output: str, part: ast.AST) -> None:
+        """Raises `NotApplicable` if a part asks the output for more than its shape and dtype, or hands it on."""
+        known = [each.value for each in ast.walk(part) if isinstance(each, ast.Attribute) and each.attr in ASKED]
+        for each in ast.walk(part):
+            if isinstance(each, ast.Name) and each.id == output and not any(each is value for value in known):
+                raise self.refused(f"its arithmetic uses '{output}', which it writes: {ast.unparse(part)}")
+
     def _define(self, name: str, value: ast.expr) -> None:
+        is_load = self._tile_name(value) == "load"
+        if name in self.parameters and name not in self.tiles and not is_load:
+            raise self.refused(f"it assigns to its parameter '{name}'")
         if self._has_tile(value):
             self._check(value)
             self.tiles.add(name)
@@ -173,7 +189,9 @@ class _KernelReader:
     def _returns_scalar(self, call: ast.Call) -> bool:
         """Returns whether a call returns no tile, if none of its arguments is one."""
         called = _dotted(call.func)
-        return self._tile_name(call) in SCALAR or called in BUILTINS or self.source.origin(called).startswith("math.")
+        return (
+            self._tile_name(call) in SCALAR or called in self.builtins or self.source.origin(called).startswith("math.")
+        )
 
     def _tile_name(self, node: ast.AST) -> str:
         return self.source.tile_name(_dotted(node.func)) if isinstance(node, ast.Call) else ""
@@ -210,7 +228,7 @@ class _KernelReader:
             self._check(call.func.value, loads)
         elif called in self.functions:
             self._check_helper(self.functions[called])
-        elif name not in ELEMENT_WISE and (name or called not in BUILTINS) and self._has_tile(call):
+        elif name not in ELEMENT_WISE and (name or called not in self.builtins) and self._has_tile(call):
             raise self.refused(f"it calls {ast.unparse(call.func)}")
         for part in parts:
             self._check(part, loads)

@@ -22,8 +22,8 @@ from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Changes, Function, Line, Replacement, Source, argument, dotted, elements
 
-PADDING = {"ZERO": "0", "NEG_ZERO": "-0.0", "POS_INF": "INFINITY", "NEG_INF": "-INFINITY", "NAN": "NOT_A_NUMBER"}
-"""Maps a padding mode to the text of the padded value."""
+PADDING = {"ZERO": "0", "NEG_ZERO": "-0.0", "POS_INF": "{INFINITY}", "NEG_INF": "-{INFINITY}", "NAN": "{NOT_A_NUMBER}"}
+"""Maps a padding mode to the text of the padded value, with the names of `CONSTANTS`."""
 CONSTANTS = {"INFINITY": 'float("inf")', "NOT_A_NUMBER": 'float("nan")'}
 
 
@@ -80,10 +80,17 @@ class _Joining:
     ) -> None:  # fmt: skip
         self.source, self.parts, self.read = source, parts, read
         self.function: Function = source.functions[consumer]
+        self.dtype_name = dtype
         self.dtype = source.spelled("bool_" if dtype == "bool" else dtype)
         self.rank = len(shapes[parts.output])
+        self.everywhere = {each.value for each in source.every(cst.Name, source.module)}
+        self.constants = {name: self._unused(name) for name in CONSTANTS}
         self.taken = {each.value for each in source.every(cst.Name, self.function)} - {read}
-        self.taken |= {*source.functions, *CONSTANTS, dotted(cst.parse_expression(self.dtype)).split(".")[0]}
+        self.taken |= {
+            *source.functions,
+            *self.constants.values(),
+            dotted(cst.parse_expression(self.dtype)).split(".")[0],
+        }
         self.names = {name: self._fresh(name) for name in parts.parameters}
         self.whole = self.names[parts.whole.array]
         for each in parts.reads:
@@ -91,6 +98,9 @@ class _Joining:
 
     def refused(self, reason: str) -> NotApplicable:
         return NotApplicable(f"{self.function.name.value}: {reason}")
+
+    def _unused(self, name: str) -> str:
+        return name if name not in self.everywhere else self._unused(f"{name}_")
 
     def _fresh(self, name: str) -> str:
         while name in self.taken:
@@ -169,6 +179,8 @@ class _Joining:
             if isinstance(outer, cst.Lambda | cst.CompFor | cst.BaseComp):
                 raise self.refused(f"it loads '{self.read}' in {self.source.code(outer).strip()}")
             if isinstance(outer, cst.SimpleStatementLine):
+                if len(outer.body) > 1:
+                    raise self.refused(f"the line that loads '{self.read}' has several statements")
                 line = outer
             if isinstance(outer, cst.SimpleStatementLine | cst.BaseCompoundStatement):
                 break
@@ -176,8 +188,9 @@ class _Joining:
             raise self.refused(f"it loads '{self.read}' in the head of a statement")
         index, shape = self._items(call, "index", 1), self._items(call, "shape", 2)
         padding = argument(call, "padding_mode", 3)
-        mode = "" if padding is None else dotted(padding).split(".")[-1]
-        if padding is not None and mode not in (*PADDING, "UNDETERMINED"):
+        mode = "" if padding is None else self.source.tile_name(dotted(padding)).removeprefix("PaddingMode.")
+        has_value = mode in PADDING and (self.dtype_name != "bool" or mode == "ZERO")
+        if padding is not None and not has_value and mode != "UNDETERMINED":
             raise self.refused(f"it loads '{self.read}' with the padding {self.source.code(padding)}")
         return _IntermediateLoad(call, line, index, shape, mode)
 
@@ -208,7 +221,8 @@ class _Joining:
         tile = self._fresh(self.read)
         lines.append(f"{tile} = {self._cast(stored)}")
         if access.padding in PADDING and (inside := " & ".join(self._inside(access))):
-            lines.append(f"{tile} = {self.source.spelled('where')}({inside}, {tile}, {PADDING[access.padding]})")
+            padded = "False" if self.dtype_name == "bool" else PADDING[access.padding].format(**self.constants)
+            lines.append(f"{tile} = {self.source.spelled('where')}({inside}, {tile}, {padded})")
         return lines, tile
 
     def _cast(self, stored: str) -> str:
@@ -232,18 +246,31 @@ class _Joining:
         return ast.parse(call, mode="eval").body
 
     def _inside(self, access: _IntermediateLoad) -> Iterator[str]:
-        """Yields the conditions of the elements inside the array. A tile of one element is always inside."""
+        """Yields the conditions of the elements inside the array. A block's own tile of one element is inside."""
         for axis, (index, shape) in enumerate(zip(access.index, access.shape, strict=True)):
-            if shape != "1":
+            if shape == "1":
+                if not self._is_own(index, access.call):
+                    yield f"({index} < {self.whole}.shape[{axis}])"
+            else:
                 places = f"{self.source.spelled('arange')}({shape}, dtype={self.source.spelled('int32')})"
                 places += "" if index == "0" else f" + {_factor(index)} * {_factor(shape)}"
                 axes = ", ".join(":" if each == axis else "None" for each in range(self.rank))
                 shown = "" if self.rank == 1 else f"[{axes}]"
                 yield f"({places} < {self.whole}.shape[{axis}]){shown}"
 
+    def _is_own(self, index: str, at: cst.CSTNode) -> bool:
+        """Returns whether an index is 0 or the number of the block."""
+        node = cst.parse_expression(index)
+        known = reaching(self.source, index, at) if isinstance(node, cst.Name) else None
+        if known is not None and isinstance(known.value, cst.BaseExpression):
+            node = known.value
+        return index == "0" or (isinstance(node, cst.Call) and self.source.tile_name(dotted(node.func)) == "bid")
+
     def _result(self, changes: Changes) -> Fused:
         producer, consumer = self.parts.kernel, self.function.name.value
-        name, params = self._fresh(f"{producer}_{consumer}"), self.function.params
+        params = self.function.params
+        self.taken |= self.everywhere
+        name = self._fresh(f"{producer}_{consumer}")
         if params.posonly_params or params.kwonly_params:
             raise self.refused("it has parameters that are only positional, or only keywords")
         given: list[cst.Param] = []
@@ -263,7 +290,13 @@ class _Joining:
         whole = self.parts.whole
         own = {new: old for old, new in self.names.items()}
         names = tuple(param.name.value for param in given)
-        return Fused(name, _with_constants(text), names, own, mine, whole.index, whole.shape, self.whole)
+        return Fused(name, self._with_constants(text), names, own, mine, whole.index, whole.shape, self.whole)
+
+    def _with_constants(self, text: str) -> str:
+        used = [
+            f"{self.constants[name]} = {value}\n" for name, value in CONSTANTS.items() if self.constants[name] in text
+        ]
+        return with_short_lines("", "".join((*used, "\n" if used else "", text.lstrip("\n"))))
 
     def _parameter(self, own: ast.arg) -> cst.Param:
         text = f"def f({self.names[own.arg]}{f': {ast.unparse(own.annotation)}' if own.annotation else ''}): pass"
@@ -312,8 +345,3 @@ def _factor(text: str) -> str:
 
 def _after(added: Sequence[str], line: cst.CSTNode) -> Replacement:
     return cst.FlattenSentinel([*map(line_of, added), line])
-
-
-def _with_constants(text: str) -> str:
-    used = [f"{name} = {value}\n" for name, value in CONSTANTS.items() if name in text]
-    return with_short_lines("", "".join((*used, "\n" if used else "", text.lstrip("\n"))))

@@ -57,8 +57,6 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
     """
     pair = _pair(capture, producer, consumer)
     first, second = chosen(capture, producer), chosen(capture, consumer)
-    for launch in (first.launch, second.launch):
-        _refuse(launch)
     _refuse_other_layout(first.launch, second.launch, pair)
     text = joined(source_of_needed(Path(each.launch.file), each.launch.qualname) for each in (first, second))
     shapes = {each.name: each.spec.shape for each in first.launch.arrays()}
@@ -81,9 +79,12 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
 
 @contextmanager
 def _kept_if_whole(file: Path, text: str) -> Iterator[None]:
-    """Writes a file. If the block raises, the file is as it was before."""
-    before = file.read_bytes() if file.is_file() else None
-    file.write_text(text, encoding="utf-8")
+    """Writes a file. If the block raises, the file is as it was before. Raises RequestError if it cannot be written."""
+    try:
+        before = file.read_bytes() if file.exists() else None
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write {file}: {error.strerror}") from error
     try:
         yield
     except BaseException:
@@ -101,7 +102,7 @@ def kernel_file(task_file: Path) -> Path:
 
 def _pair(capture: Capture, producer: int, consumer: int) -> Pair:
     for row in (producer, consumer):
-        chosen(capture, row)
+        _refuse(chosen(capture, row).launch)
     found = [pair for pair in pairs(capture).found if (pair.producer, pair.consumer) == (producer, consumer)]
     if not found:
         what = f"row {producer} does not write what row {consumer} reads directly after it"

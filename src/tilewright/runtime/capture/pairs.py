@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import RequestError, TilewrightError
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, extent_bytes
 from tilewright.runtime.capture.facts import accesses, named
 from tilewright.runtime.capture.record import Capture, OrderedLaunch, ProcessRecord, kind_of
@@ -86,7 +86,14 @@ class Pairs:
 
 
 def pairs(capture: Capture) -> Pairs:
-    """Finds all pairs of a record. Loads the kernels of the recorded sequences."""
+    """Finds all pairs of a record. Loads the kernels of the recorded sequences.
+
+    Raises RequestError if the record has launches, but not their order.
+    """
+    if capture.launches() and not any(part.sequence for part in capture.parts):
+        raise RequestError(
+            "the record has no order of launches: an earlier version wrote it; capture the program again"
+        )
     unread: dict[str, str] = {}
     rows = {kind_of(recorded.launch): row for row, recorded in enumerate(capture.launches(), 1)}
     merged: dict[tuple[int, int, str, str], Pair] = {}

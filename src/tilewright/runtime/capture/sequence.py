@@ -77,7 +77,8 @@ def _with_version(value: Any, tensor: type[Any] | None) -> tuple[weakref.ref[Any
     """Returns a weak reference to a tensor and its version. The tensor lives no longer than without capture."""
     if tensor is None or not isinstance(value, tensor) or value.is_inference():
         return None
-    return weakref.ref(value), int(value._version)
+    whole = value if value._base is None else value._base  # a view may be gone before the next launch; one version
+    return weakref.ref(whole), int(whole._version)
 
 
 def _has_changed(reference: weakref.ref[Any], version: int) -> bool:
