@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -202,9 +203,15 @@ def _check_new(to: Path, force: bool) -> None:
     if to.suffix != ".py":
         example = to / "task" if to.is_dir() else to
         raise RequestError(f"{to} is not a Python file; name one, e.g. {example.with_suffix('.py')}")
-    if to.is_dir():
+    try:
+        exists = stat.S_IFMT(to.stat().st_mode)
+    except FileNotFoundError:
+        exists = 0
+    except OSError as error:
+        raise RequestError(f"cannot write {to}: {error.strerror}") from error
+    if stat.S_ISDIR(exists):
         raise RequestError(f"{to} is a folder; choose another name")
-    if to.exists() and not force:
+    if exists and not force:
         raise RequestError(f"{to} exists; choose another name, or --force")
     if not to.parent.is_dir():
         raise RequestError(f"no such folder: {to.parent}")

@@ -252,6 +252,8 @@ def test_a_kernel_that_is_gone_is_in_no_pair(recorded: Callable[[Sequence[Step]]
     gone = tuple(replace(each, launch=replace(each.launch, source="another")) for each in part.launches)
     lost = Capture(capture.version, (replace(part, launches=gone),))
     assert isinstance(found := pairs(lost), Pairs) and not found.found and set(found.unread) == {"add", "softmax"}
+    with pytest.raises(RequestError, match="add cannot be fused, because it cannot be read: .* has changed"):
+        fuse.fused_task(lost, 1, 2, Path("task.py"))
 
 
 SHARED = """import cuda.tile as ct
@@ -298,6 +300,15 @@ def test_a_record_without_order(recorded: Callable[[Sequence[Step]], Capture]) -
     without = Capture(capture.version, tuple(replace(part, sequence=()) for part in capture.parts))
     with pytest.raises(RequestError, match="capture the program again"):
         pairs(without)
+
+
+def test_a_damaged_order(recorded: Callable[[Sequence[Step]], Capture]) -> None:
+    capture = recorded(add_softmax())
+    (part,) = capture.parts
+    first, then = part.sequence
+    for wrong in (replace(then, kind=9), replace(then, addresses=first.addresses[-1:]), replace(then, changed=(7,))):
+        with pytest.raises(RequestError, match="order of launches is damaged"):
+            pairs(Capture(capture.version, (replace(part, sequence=(first, wrong)),)))
 
 
 def test_a_file_that_cannot_be_written(recorded: Callable[[Sequence[Step]], Capture], tmp_path: Path) -> None:

@@ -103,8 +103,12 @@ def kernel_file(task_file: Path) -> Path:
 def _pair(capture: Capture, producer: int, consumer: int) -> Pair:
     for row in (producer, consumer):
         _refuse(chosen(capture, row).launch)
-    found = [pair for pair in pairs(capture).found if (pair.producer, pair.consumer) == (producer, consumer)]
+    every = pairs(capture)
+    found = [pair for pair in every.found if (pair.producer, pair.consumer) == (producer, consumer)]
     if not found:
+        for kernel in (chosen(capture, row).launch.kernel for row in (producer, consumer)):
+            if kernel in every.unread:
+                raise RequestError(f"{kernel} cannot be fused, because it cannot be read: {every.unread[kernel]}")
         what = f"row {producer} does not write what row {consumer} reads directly after it"
         raise RequestError(f"{what}; the pairs: tilewright captured pairs")
     if found[0].problem:

@@ -109,6 +109,8 @@ def pairs(capture: Capture) -> Pairs:
 def _of_process(part: ProcessRecord, rows: list[int], unread: dict[str, str]) -> Iterator[Pair]:
     if not any(one.shares_array(other) for one, other in pairwise(part.sequence)):
         return
+    if not _is_whole(part):
+        raise RequestError("the record's order of launches is damaged; capture the program again")
     used = sorted({step.kind for step in part.sequence})
     touched = {kind: _touched(part.launches[kind].launch, unread) for kind in used}
     steps = [_step(part, launch, rows, touched[launch.kind]) for launch in part.sequence]
@@ -127,6 +129,19 @@ def _of_process(part: ProcessRecord, rows: list[int], unread: dict[str, str]) ->
         first, second = part.sequence[places[0] : places[0] + 2]
         addresses = first.addresses, second.addresses
         yield Pair(producer, consumer, written, read, nbytes, len(places), addresses, problem)
+
+
+def _is_whole(part: ProcessRecord) -> bool:
+    """Returns whether each launch of the sequence has a kind, an address for each array, and known changed arrays."""
+    counts = [len(each.launch.arrays()) for each in part.launches]
+    before = 0
+    for step in part.sequence:
+        if not 0 <= step.kind < len(counts) or len(step.addresses) != counts[step.kind]:
+            return False
+        if not all(0 <= at < before for at in step.changed):
+            return False
+        before = len(step.addresses)
+    return True
 
 
 def _touched(launch: DescribedLaunch, unread: dict[str, str]) -> tuple[tuple[bool, bool], ...]:
