@@ -277,19 +277,27 @@ def second(x, out, TILE: ct.Constant[int]):
 ONE, LOWEST = "ct.load(x, (ct.bid(0), 0), (1, TILE))", "padding_mode=ct.PaddingMode.NEG_INF"
 
 
-def joined_text(value: str = ONE, load: str = f"tile = {ONE[:-1]}, {LOWEST})", dtype: str = "float32") -> str:
+def joined_text(
+    value: str = ONE, load: str = f"tile = {ONE[:-1]}, {LOWEST})", dtype: str = "float32", module: str = ""
+) -> str:
     text = SHARED.replace("VALUE", value).replace("LOAD", load)
+    text = text.replace("import cuda.tile as ct", module).replace("ct.", "") if module else text
     return fused(text, "first", "second", "x", dtype, {"x": (24, 200), "out": (24, 200)}).text
 
 
 def test_names_that_mean_something_else() -> None:
     """A function called abs, a padding called ZERO, and an INFINITY of the program."""
     assert 'INFINITY_ = float("inf")' in joined_text() and "x_, -INFINITY_)" in joined_text()
+    assert "tile__ = ct.load(x, (ct.bid(0), 0), (1, TILE)) + tile_\n" in joined_text(f"{ONE} + tile_")
     for given, reason in (
         ({"value": f"abs({ONE})"}, "it calls abs"),
         ({"load": f"tile = {ONE[:-1]}, padding_mode=ZERO)"}, "with the padding ZERO"),
         ({"load": f"row = 0; tile = {ONE}"}, "has several statements"),
         ({"dtype": "bool"}, "with the padding ct.PaddingMode.NEG_INF"),
+        (
+            {"module": "from cuda.tile import Constant, PaddingMode, bid, kernel, load, max, store"},
+            "not import 'float32'",
+        ),
     ):
         with pytest.raises(NotApplicable, match=re.escape(reason)):
             joined_text(**given)

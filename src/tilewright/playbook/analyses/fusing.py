@@ -81,7 +81,7 @@ class _Joining:
         self.source, self.parts, self.read = source, parts, read
         self.function: Function = source.functions[consumer]
         self.dtype_name = dtype
-        self.dtype = source.spelled("bool_" if dtype == "bool" else dtype)
+        self.dtype = self._spelled("bool_" if dtype == "bool" else dtype)
         self.rank = len(shapes[parts.output])
         self.everywhere = {each.value for each in source.every(cst.Name, source.module)}
         self.constants = {name: self._unused(name) for name in CONSTANTS}
@@ -91,6 +91,7 @@ class _Joining:
             *self.constants.values(),
             dotted(cst.parse_expression(self.dtype)).split(".")[0],
         }
+        self.taken |= _read(parts) - {*parts.parameters, *self._locals}
         self.names = {name: self._fresh(name) for name in parts.parameters}
         self.whole = self.names[parts.whole.array]
         for each in parts.reads:
@@ -98,6 +99,12 @@ class _Joining:
 
     def refused(self, reason: str) -> NotApplicable:
         return NotApplicable(f"{self.function.name.value}: {reason}")
+
+    def _spelled(self, name: str) -> str:
+        text = self.source.spelled(name)
+        if not text:
+            raise self.refused(f"its file does not import '{name}' of cuda.tile, which the fused kernel needs")
+        return text
 
     def _unused(self, name: str) -> str:
         return name if name not in self.everywhere else self._unused(f"{name}_")
@@ -222,12 +229,12 @@ class _Joining:
         lines.append(f"{tile} = {self._cast(stored)}")
         if access.padding in PADDING and (inside := " & ".join(self._inside(access))):
             padded = "False" if self.dtype_name == "bool" else PADDING[access.padding].format(**self.constants)
-            lines.append(f"{tile} = {self.source.spelled('where')}({inside}, {tile}, {padded})")
+            lines.append(f"{tile} = {self._spelled('where')}({inside}, {tile}, {padded})")
         return lines, tile
 
     def _cast(self, stored: str) -> str:
         """Returns the stored value in the dtype of the intermediate array, as text."""
-        function = self.source.spelled("astype")
+        function = self._spelled("astype")
         is_call = isinstance(self.parts.value, ast.Call)
         by_function = stored.startswith(f"{function}(") and stored.endswith(f", {self.dtype})")
         if is_call and (by_function or stored.endswith(f".astype({self.dtype})")):
@@ -252,7 +259,7 @@ class _Joining:
                 if not self._is_own(index, access.call):
                     yield f"({index} < {self.whole}.shape[{axis}])"
             else:
-                places = f"{self.source.spelled('arange')}({shape}, dtype={self.source.spelled('int32')})"
+                places = f"{self._spelled('arange')}({shape}, dtype={self._spelled('int32')})"
                 places += "" if index == "0" else f" + {_factor(index)} * {_factor(shape)}"
                 axes = ", ".join(":" if each == axis else "None" for each in range(self.rank))
                 shown = "" if self.rank == 1 else f"[{axes}]"
