@@ -323,3 +323,18 @@ def test_a_file_that_cannot_be_written(recorded: Callable[[Sequence[Step]], Capt
     (tmp_path / "task_kernel.py").mkdir()
     with pytest.raises(RequestError, match="cannot write .*task_kernel.py: Is a directory"):
         fuse.fused_task(recorded(add_softmax()), 1, 2, tmp_path / "task.py")
+
+
+def test_a_module_beside_the_kernel(recorded: Callable[[Sequence[Step]], Capture], tmp_path: Path) -> None:
+    """Another folder has another module of this name, or none."""
+    (part,) = recorded(add_softmax()).parts
+    for name in ("theirs", "other", "mine"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "theirs" / "scales.py").touch()
+    (tmp_path / "other" / "scales.py").touch()
+    launch = replace(part.launches[0].launch, file=str(tmp_path / "theirs" / "kernels.py"))
+    fuse._refuse_neighbours(launch, "from scales import SCALE", tmp_path / "theirs")
+    fuse._refuse_neighbours(launch, "import cuda.tile as ct", tmp_path / "mine")
+    for folder in ("other", "mine"):
+        with pytest.raises(RequestError, match="add imports 'scales' from .*theirs; write FILE.py into this folder"):
+            fuse._refuse_neighbours(launch, "from scales import SCALE", tmp_path / folder)

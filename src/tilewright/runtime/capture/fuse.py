@@ -7,6 +7,7 @@ equal to the bit to those of both launches, since the fused kernel rounds where 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from tilewright.runtime.capture.task_file import drafted_text
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape
 from tilewright.source.digest import source_of
 from tilewright.source.needed import INSIDE, joined, source_of_needed
+from tilewright.source.source_file import SourceFile
 from tilewright.task.task import Task
 from tilewright.task.tensors import is_whole, row_major
 
@@ -58,7 +60,10 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
     pair = _pair(capture, producer, consumer)
     first, second = chosen(capture, producer), chosen(capture, consumer)
     _refuse_other_layout(first.launch, second.launch, pair)
-    text = joined(source_of_needed(Path(each.launch.file), each.launch.qualname) for each in (first, second))
+    texts = [source_of_needed(Path(each.launch.file), each.launch.qualname) for each in (first, second)]
+    for each, own in zip((first, second), texts, strict=True):
+        _refuse_neighbours(each.launch, own, file.parent.resolve())
+    text = joined(texts)
     shapes = {each.name: each.spec.shape for each in first.launch.arrays()}
     dtype = next(each.spec.dtype for each in first.launch.arrays() if each.name == pair.written)
     try:
@@ -126,6 +131,22 @@ def _refuse(launch: DescribedLaunch) -> None:
     for argument in launch.arguments:
         if argument.kind not in ("array", "scalar", "constant"):
             raise RequestError(f"{launch.kernel} gets a {argument.kind} as '{argument.name}'; this cannot be fused")
+
+
+def _refuse_neighbours(launch: DescribedLaunch, text: str, folder: Path) -> None:
+    """Raises RequestError if a kernel imports a module beside its file, which a file in ``folder`` would not find, or
+    find as another module."""
+    path = Path(launch.file).resolve()
+    if path.parent == folder or (path.parent / "__init__.py").is_file():
+        return
+
+    def is_in(place: Path, root: str) -> bool:
+        return any((place / each).is_file() for each in (f"{root}.py", f"{root}/__init__.py"))
+
+    for root in sorted(SourceFile(path, text).packages):
+        if is_in(path.parent, root) and (is_in(folder, root) or str(path.parent) not in sys.path):
+            what = f"{launch.kernel} imports '{root}' from {path.parent}"
+            raise RequestError(f"{what}; write FILE.py into this folder, so that the fused kernel imports it, too")
 
 
 def _refuse_other_layout(producer: DescribedLaunch, consumer: DescribedLaunch, pair: Pair) -> None:
