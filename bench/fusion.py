@@ -82,7 +82,7 @@ def clamp_before_log_softmax() -> Launches:
     return [(clamped, (48, 4), (x, residual, residual, 8.0, 256)), (log_softmax, (48,), (residual, out, 256))]
 
 
-def result(launches: Callable[[], Launches], folder: Path) -> str:
+def outcome(launches: Callable[[], Launches], folder: Path) -> str:
     """Returns what came of a pair, in one line."""
     with capture.capturing(folder / "capture.json"):
         for kernel, grid, args in launches():
@@ -104,7 +104,7 @@ def main() -> None:
     ct.launch = lambda *given, **more: None  # type: ignore[assignment]
     for launches in (tanh_before_layer_norm, clamp_before_log_softmax):
         with tempfile.TemporaryDirectory() as folder:
-            print(f"{launches.__name__}: {result(launches, Path(folder))}", flush=True)
+            print(f"{launches.__name__}: {outcome(launches, Path(folder))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
     python bench/languages.py OUT.json [--only OPERATION …] [--arch sm_90]
 
 Each operation is a task of `languages_tasks.py`, tuned once as a whole: all implementations are in the same race, with
-a cold L2. The table has the best of each implementation with its interval. Without a GPU, --arch gives predicted times.
+a cold L2. The table has the smallest median of each implementation with its interval. Candidates that were dropped
+early have fewer rounds, perhaps on a faster clock: `reason` compares each with the leader in the same rounds. Without a
+GPU, --arch gives predicted times.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def compared(one: list[dict[str, Any]], both: list[dict[str, Any]]) -> dict[str,
     ]  # fmt: skip
     return {
         "verify_and_race": median(both, "verify", "race") / median(one, "verify", "race"),
-        "command": median(both, "command") / median(one, "command"),
+        "whole_command": median(both, "command") / median(one, "command"),
         "compiling_share_of_one": median(one, "compile") / median(one, "command"),
         "compiling_share_of_all": median(both, "compile") / median(both, "command"), "other_winners": other,
     }  # fmt: skip
@@ -95,8 +95,8 @@ def main() -> None:
         write(given.out, {**made_here(), "gpus": count, **found, "one": one, "all": both})
     print(
         f"verify and race {found['verify_and_race']:.2f} of one GPU (at most {MEASURING}), the command "
-        f"{found['command']:.2f} (at most {WHOLE}); compiling is {found['compiling_share_of_one']:.0%} of the command "
-        f"on one GPU and {found['compiling_share_of_all']:.0%} on {count}; "
+        f"{found['whole_command']:.2f} (at most {WHOLE}); compiling is {found['compiling_share_of_one']:.0%} of the "
+        f"command on one GPU and {found['compiling_share_of_all']:.0%} on {count}; "
         f"other winners: {', '.join(found['other_winners']) or 'none'}"
     )
 

@@ -25,6 +25,6 @@ def test_its_task_has_eight_workloads(tmp_path: Path) -> None:
 def test_ratios_and_winners_are_compared() -> None:
     compared = bench_module("two_gpus").compared
     found = compared([run(20, 1), run(22, 1), run(30, 1)], [run(11, 1), run(10, 2, 1), run(12, 1)])
-    assert found["verify_and_race"] == pytest.approx(11 / 22) and found["command"] == pytest.approx(21 / 32)
+    assert found["verify_and_race"] == pytest.approx(11 / 22) and found["whole_command"] == pytest.approx(21 / 32)
     assert found["compiling_share_of_one"] == pytest.approx(5 / 32) and found["other_winners"] == []
     assert compared([run(20, 1)], [run(10, 2)])["other_winners"] == ["a"]

@@ -384,7 +384,7 @@ def _space(lists: said.SpaceLists, baseline: Space) -> Space:
 def _imported(files: Iterable[Path]) -> list[str]:
     """Returns the packages that the files import at module level, and those in which the files lie.
 
-    Only those that are loaded here, because the task was loaded here: others may be scripts, or not be meant.
+    Only those that this process has loaded with the task: to import another could run a script.
     """
     names: set[str] = set()
     for path in files:

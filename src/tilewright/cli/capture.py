@@ -155,7 +155,7 @@ def fuse(
     """Writes one kernel for two rows of `captured pairs`, and a task file for it. Needs no GPU.
 
     The kernel is beside the task file. Its outputs equal those of both launches to the bit, on small shapes. The task's
-    reference are both captured kernels.
+    reference is both captured kernels.
 
     Example: `tilewright captured fuse 1 2 fused_task.py`
     """

@@ -102,11 +102,11 @@ class Ssh(Executor):
         patience = None if self.frozen is None else self.frozen + (SILENCE_SECONDS if silence is None else silence)
         hangs = 0
         while True:
-            attached = remote.attached
+            connections = remote.connections
             try:
                 message = remote.received.get(timeout=patience)
             except Empty:
-                if not remote.is_connected() or remote.attached > attached:
+                if not remote.is_connected() or remote.connections > connections:
                     continue  # the silence of a connection counts from its beginning
                 hangs += 1
                 remote.kill(again=hangs == 1)

@@ -23,7 +23,7 @@ from tilewright.source.source_file import (
     parameters,
     returned,
 )
-from tilewright.source.triton import TritonKernel, TritonLaunch, launches, operation
+from tilewright.source.triton import TritonKernel, TritonLaunch, launches_of, operation
 from tilewright.source.values import called_name
 
 COUNTED = {"range", "static_range", "cdiv"}
@@ -51,7 +51,7 @@ BLOCK = re.compile(r"block|blk|tile|^B[A-Z]$", re.IGNORECASE)
 def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> tuple[list[str], list[str]]:
     """Returns the constants that are missing in the key: launches pass different values for them, and they are sizes of
     tiles or loops (the first list), or select loops or memory accesses (the second)."""
-    tuner, sites = kernel.tuner, [site for site in launches(file) if site.kernel.node is kernel.node and site.is_whole]
+    tuner, sites = kernel.tuner, [site for site in launches_of(file, kernel) if site.is_whole]
     if tuner is None or not sites or any("key" in name.lower() for name in key):
         return [], []  # a parameter such as shape_key may stand for anything
     known = key | tuner.fields | kernel.computed_late

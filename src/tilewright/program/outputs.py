@@ -192,7 +192,7 @@ def _judged(
     before: ObservedTensor, after: ObservedTensor, noise: ObservedTensor, eps: float, seen: Array, scale: float
 ) -> JudgedOutput:
     """Judges one tensor. eps: the distance of numbers near 1 in the type in which the program computes. seen: the
-    largest noise up to this step.
+    largest noise up to this step, relative to the scale. scale: the largest finite value.
     """
     if before.digest == after.digest:
         return JudgedOutput(0.0, f"{before.name} is equal", equal=True)

@@ -84,8 +84,8 @@ class Remote:
         """What is being set up."""
         self.received: Queue[Message | MachineError] = Queue(MOST_RECEIVED)
         self._name, self._have = secrets.token_hex(8), 0
-        self.attached = 0
-        """How often a connection was made."""
+        self.connections = 0
+        """How many connections have been made."""
         self._request: dict[str, Any] = {}
         """What `boot` needs to know about the run."""
         self._unanswered: list[str] = []
@@ -195,7 +195,7 @@ class Remote:
         self.place, self.seed, self.resumed = greeting.place, greeting.seed, greeting.resumed
         self._worked(f"ends {self.linger:g} s after the last connection", self.stage)
         with self._sending:
-            self._connection, self.attached = connection, self.attached + 1
+            self._connection, self.connections = connection, self.connections + 1
             for request in self._unanswered:
                 connection.write(request)
 

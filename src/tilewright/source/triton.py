@@ -139,6 +139,12 @@ def launches(file: SourceFile) -> tuple[TritonLaunch, ...]:
     return tuple(found)
 
 
+def launches_of(file: SourceFile, kernel: TritonKernel) -> list[TritonLaunch]:
+    """Returns the launches of one kernel."""
+    # Two objects may stand for one kernel: what is remembered of a file is forgotten after other files were read.
+    return [launch for launch in launches(file) if launch.kernel.node is kernel.node]
+
+
 def _launch(call: ast.Call, kernel: TritonKernel) -> TritonLaunch:
     plain = list(takewhile(lambda value: not isinstance(value, ast.Starred), call.args))
     passed = {one.arg: value for one, value in zip(parameters(kernel.node), plain, strict=False)}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.triton_offsets import Offsets
 from tilewright.source.source_file import SourceFile, argument, names, own, parameters
-from tilewright.source.triton import TritonKernel, kernels, launches, operation
+from tilewright.source.triton import TritonKernel, kernels, launches_of, operation
 
 DESCRIPTOR = re.compile("make_tensor_desc|TensorDescriptor|tensor_descriptor")
 BLOCK_POINTER = ("make_block_ptr", "advance")
@@ -89,7 +89,7 @@ class ExtentNotConstant(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for kernel in kernels(file).values():
             ends = list(self._in(file, kernel))
-            if ends and (kernel.tuner is not None or any(site.kernel.node is kernel.node for site in launches(file))):
+            if ends and (kernel.tuner is not None or launches_of(file, kernel)):
                 yield from ends  # other functions may get constants from their callers
 
     def _in(self, file: SourceFile, kernel: TritonKernel) -> Iterator[LintFinding]:

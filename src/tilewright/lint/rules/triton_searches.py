@@ -19,7 +19,7 @@ from tilewright.source.source_file import (
     parameters,
     returned,
 )
-from tilewright.source.triton import OPTIONS, TritonKernel, TritonLaunch, Tuner, launches, operation
+from tilewright.source.triton import OPTIONS, TritonKernel, TritonLaunch, Tuner, launches, launches_of, operation
 from tilewright.source.values import called_name
 
 SECONDS = 0.125
@@ -44,7 +44,7 @@ class TunerKeyTooExact(Rule):
         for kernel, tuner in tuned(file):
             is_wanted = tuner.takes_trials and not _is_benchmark(file)
             named = tuner.names(file, LISTS["key"], "key") if is_wanted else None
-            sites = [site for site in launches(file) if site.kernel.node is kernel.node]
+            sites = launches_of(file, kernel)
             declared = {one.arg for one in parameters(kernel.node)}
             for name, node in (named or {}).items():
                 cost = _cost(kernel, tuner, name) if name in declared and not _is_rounded(tuner, name) else ""

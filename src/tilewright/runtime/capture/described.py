@@ -33,6 +33,8 @@ MODULE = "module "
 """The beginning of a value in `DescribedLaunch.closure` that is the name of a module."""
 WHOLE = ("int", "uint", "bool")
 """Prefixes of the names of integer dtypes."""
+INTERMEDIATE = "intermediate"
+"""The name, in a task file, of the array that one of two fused launches writes and the other reads."""
 
 ArgumentKind: TypeAlias = Literal["array", "list", "tuple", "descriptor", "scalar", "constant", "dtype", "other"]
 

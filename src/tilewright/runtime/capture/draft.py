@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.records import Value
 from tilewright.runtime.capture import facts, index_arrays
-from tilewright.runtime.capture.described import MODULE, WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture.described import INTERMEDIATE, MODULE, WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import Dimensions
 from tilewright.runtime.capture.drafted_launch import (
     edit_text,
@@ -117,7 +117,7 @@ class TaskDraft:
 
     def _about_reference(self) -> Iterator[str]:
         if self.captured.composed is not None:
-            yield "Written by `tilewright captured fuse`. Its reference are both captured kernels, one after the other,"
+            yield "Written by `tilewright captured fuse`. Its reference is both captured kernels, one after the other,"
             yield 'in float64. So "correct" means: the same as these two launches, not: right.'
             return
         yield "Written by `tilewright captured task`. Its reference is the captured kernel itself, in float64, because"
@@ -125,14 +125,14 @@ class TaskDraft:
 
     def _kernel(self) -> Iterator[str]:
         root = self._root()
-        as_declared = all(declared == DeclaredArray(declared.shape) for _, declared in self.arrays.values())
-        composed = self.captured.composed is not None
-        names = ", ".join(("Captured", *(["Producer"] * composed), *(["viewed"] * (not as_declared))))
+        is_viewed = any(declared != DeclaredArray(declared.shape) for _, declared in self.arrays.values())
+        used = {"Captured": True, "Producer": self.captured.composed is not None, "viewed": is_viewed}
+        imported = ", ".join(name for name, is_used in used.items() if is_used)
         uses_dtype = any(argument.kind == "dtype" for argument in self.launch.arguments)
         yield from ("from __future__ import annotations", "") if self.copied else ()
         yield from ("import sys", "") if root else ()
         yield from ("import triton.language", "") if uses_dtype and self.launch.language == "triton" else ()
-        yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {names}", "")
+        yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {imported}", "")
         yield from (f"sys.path.insert(0, {root!r})", "") if root else ()
         if self.copied:
             why = "a function makes it" if INSIDE in self.launch.qualname else "loading that file would run a program"
@@ -153,8 +153,8 @@ class TaskDraft:
             yield from launch_text(kernel, names, launched, launched)
         else:
             own = "".join(f"\n        {text}," for text in composed.consumed(self._of_parameter))
-            yield from produced_text(f"{names}, intermediate", composed.produced(self._of_parameter))
-            yield from launch_text(kernel, names, launched, f"{self._grid()}, ({own}\n    )", ", intermediate")
+            yield from produced_text(f"{names}, {INTERMEDIATE}", composed.produced(self._of_parameter))
+            yield from launch_text(kernel, names, launched, f"{self._grid()}, ({own}\n    )", f", {INTERMEDIATE}")
         factor, powers = self.work
         work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
         yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {work}", "", "")

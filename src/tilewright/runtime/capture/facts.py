@@ -21,7 +21,7 @@ from tilewright.languages.base import Argument as KernelArgument
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue, KernelObject
 from tilewright.runtime.capture.composed import Composed
-from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.described import INTERMEDIATE, Argument, DescribedLaunch
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import loaded_kernel
@@ -38,8 +38,8 @@ ARCH = "sm_90"
 MOST_FACTORS = 3
 """The most factors of one axis of the grid."""
 RESERVED = (
-    "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw", "intermediate",
-    "produced",
+    "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw", "produced",
+    INTERMEDIATE,
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
 

@@ -29,7 +29,7 @@ from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed, Json, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import Elements, elements, numpy_dtype
-from tilewright.runtime.capture.described import WHOLE
+from tilewright.runtime.capture.described import INTERMEDIATE, WHOLE
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
 from tilewright.source.digest import source_of
@@ -51,8 +51,6 @@ GPU_FLOP_FROM = 4e9
 minute. So the reference is the captured kernel on the GPU, if the machine has a GPU."""
 GPU_ELEMENTS_FROM = 1 << 23
 """A limit like `GPU_FLOP_FROM`, in elements. The interpreter takes about a minute for as many, too."""
-INTERMEDIATE = "intermediate"
-"""The name of the tensor that a `Producer` writes and the captured kernel reads."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
 """The output of a task, or a tuple of its outputs if there are several."""

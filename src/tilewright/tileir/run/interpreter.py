@@ -17,7 +17,7 @@ import operator
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -267,24 +267,36 @@ def run(
             world.wait = turns.wait
             turns.run([partial(run_batch, np.array([block])) for block in blocks])
         else:
-            lanes, started = max(1, BATCH_ELEMENTS // largest_tile(kernel, names)), 0
-            most = lanes if most_elements == math.inf else min(lanes, FIRST_BLOCKS)
-            while most and started < len(blocks):
-                batch = blocks[started : started + most]
-                world.batch = started / len(blocks), len(batch) / len(blocks)
+            lanes, ran = max(1, BATCH_ELEMENTS // largest_tile(kernel, names)), 0
+            for batch in _batches(world, blocks, lanes, names, most_elements):
                 run_batch(batch if samples is None else np.concatenate([blocks[len(blocks) // 2 :][:1], batch]))
-                world.advanced(1.0)
-                started += len(batch)
-                if most_elements < math.inf:
-                    per_block = max(1.0, world.counter.busiest(names) / started)
-                    most = min(lanes, max(0, int(most_elements / per_block) - started))
-            blocks = blocks[:started]
+                ran += len(batch)
+            blocks = blocks[:ran]
     except Endless as error:
         location = error.op.location if error.op else kernel.location
         world.findings.add(Finding(DEADLOCK, str(error), location))
     findings, counts = (*world.findings, *memory.findings), world.counter.counts(len(blocks), total)
     undefined = tuple(location for location in world.undefined if location is not None)
     return Executed(findings, counts, tuple(world.prints), len(blocks), undefined)
+
+
+def _batches(
+    world: World, blocks: Array, lanes: int, names: frozenset[str] | None, most_elements: float
+) -> Iterator[Array]:
+    """Yields the blocks in batches of at most ``lanes``, and reports the progress between them.
+
+    most_elements: ends once an operation with results among ``names`` (None: all) has computed so many elements.
+    """
+    size, started = lanes if most_elements == math.inf else min(lanes, FIRST_BLOCKS), 0
+    while size and started < len(blocks):
+        batch = blocks[started : started + size]
+        world.batch = started / len(blocks), len(batch) / len(blocks)
+        yield batch
+        world.advanced(1.0)
+        started += len(batch)
+        if most_elements < math.inf:
+            per_block = max(1.0, world.counter.busiest(names) / started)
+            size = min(lanes, max(0, int(most_elements / per_block) - started))
 
 
 def _chosen(total: int, seed: int | None, sample: int | None) -> Array:
