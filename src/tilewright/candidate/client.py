@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -42,6 +41,7 @@ from tilewright.space.space import Space
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec, span
 from tilewright.tools.child import kept, workplace
+from tilewright.tools.packages import import_root
 from tilewright.worker.messages import Message, decode, encode
 
 SECONDS = 60.0
@@ -388,8 +388,7 @@ def _imported(files: Iterable[Path]) -> list[str]:
     """
     names: set[str] = set()
     for path in files:
-        inside = list(itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.parents))
-        names.add(".".join(folder.name for folder in reversed(inside)))
+        names.add(".".join(path.parent.relative_to(import_root(path)).parts))
         with suppress(OSError, SyntaxError, ValueError, RecursionError):
             names |= SourceFile.read(path).packages_at_top
     return sorted(names & sys.modules.keys())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.tools.git import Git
+from tilewright.tools.packages import import_root
 
 NOT_WALKED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 """Folders without source code of the user, in a tree without git. Hidden folders and environments are left out, too."""
@@ -32,14 +33,6 @@ def root_of(script: Path, package_root: Path | None = None) -> Path:
     if top and not ignored and Path(top) not in (Path.home(), Path("/")):
         return Path(top)
     return package_root or import_root(script)
-
-
-def import_root(file: Path) -> Path:
-    """Returns the folder from which the file's package is imported, or the file's folder if it is in no package."""
-    folder = file.parent
-    while (folder / "__init__.py").is_file() and folder != folder.parent:
-        folder = folder.parent
-    return folder
 
 
 def files_of(root: Path) -> tuple[Path, ...]:

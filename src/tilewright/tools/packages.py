@@ -1,4 +1,4 @@
-"""Finds the package of a Python file that is loaded by its path, so that its relative imports work."""
+"""Finds the package of a Python file that is known by its path."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def package_of(path: Path, text: str) -> tuple[Path, str] | None:
     if not 0 < depth <= len(above) or not all(map(str.isidentifier, names)):
         return None
     return above[depth - 1].parent, ".".join(reversed(names))
+
+
+def import_root(file: Path) -> Path:
+    """Returns the folder from which the file's package is imported, or the file's folder if it is in no package."""
+    folder = file.parent
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        folder = folder.parent
+    return folder

@@ -17,6 +17,7 @@ from pathlib import Path
 from tilewright.errors import MachineError
 from tilewright.ledger.file import make_private
 from tilewright.tools.git import TREE, Git, GitError, bare_repository, private_name
+from tilewright.tools.packages import import_root
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 """Git's messages for a folder that is not in a checkout. All other messages are reported as errors."""
@@ -48,7 +49,7 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
         git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})  # `check-ignore` does not support the variable
         if all(git.line_or_none("check-ignore", "--quiet", "--", name) is None for name in names.values()):
             return RepositoryPlace(Git(top), names, top, private=False)
-    root = Path(os.path.commonpath([_import_root(path) for path in files]))
+    root = Path(os.path.commonpath([import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
     return RepositoryPlace(_private(home, kernel, [str(root), *sorted(names.values())]), names, root, private=True)
 
@@ -92,15 +93,6 @@ def _common_checkout(files: Sequence[Path]) -> Path | None:
     if not os.path.isabs(top) or not all(path.is_relative_to(os.path.realpath(top)) for path in files):
         raise MachineError(f"git says that {files[0]} is in the checkout {top!r}; fix: see what `git --version` prints")
     return Path(top)
-
-
-def _import_root(path: Path) -> Path:
-    """Returns the folder from which the file's package is imported. Returns the file's folder if it is in no
-    package."""
-    folder = path.parent
-    while (folder / "__init__.py").is_file() and folder != folder.parent:
-        folder = folder.parent
-    return folder
 
 
 def _private(home: Path, name: str, identity: Sequence[str]) -> Git:

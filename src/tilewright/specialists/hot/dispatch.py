@@ -6,10 +6,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tilewright.program.tree import import_root
 from tilewright.specialists.hot.functions import HotFunction
 from tilewright.specialists.hot.inserting import after_imports, at_begin, free_name
 from tilewright.specialists.hot.reference import HotReference
+from tilewright.tools.packages import import_root
 
 IMPORT = """try:
     {how}
