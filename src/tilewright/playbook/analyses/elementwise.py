@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.playbook.base import NotApplicable
+from tilewright.source.source_file import argument
 from tilewright.source.syntax import Source
 
 ELEMENT_WISE = frozenset((
@@ -40,6 +41,11 @@ class Read:
     index: tuple[str, ...]
     shape: tuple[str, ...]
 
+    @property
+    def tiles(self) -> tuple[tuple[str, str], ...]:
+        """The index and the extent of the tile, for each axis."""
+        return tuple(zip(self.index, self.shape, strict=True))
+
 
 @dataclass(frozen=True)
 class ElementWise:
@@ -62,9 +68,7 @@ class ElementWise:
 
 def element_wise(source: Source, kernel: str) -> ElementWise:
     """Returns the parts of an element-wise kernel. Raises `NotApplicable` with the reason if it is not element-wise."""
-    tree = ast.parse(source.text)
-    functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
-    return _KernelReader(source, functions, kernel).read()
+    return _KernelReader(source, kernel).read()
 
 
 def in_parts(node: ast.expr | None) -> list[ast.expr]:
@@ -72,24 +76,20 @@ def in_parts(node: ast.expr | None) -> list[ast.expr]:
     return list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [] if node is None else [node]
 
 
-def given(call: ast.Call, name: str, place: int) -> ast.expr | None:
-    """Returns an argument that may be given by position or by keyword; None if it is not given."""
-    named = (each.value for each in call.keywords if each.arg == name)
-    return call.args[place] if len(call.args) > place else next(named, None)
-
-
 class _KernelReader:
-    def __init__(self, source: Source, functions: Mapping[str, ast.FunctionDef], kernel: str) -> None:
-        self.source, self.functions, self.kernel = source, functions, kernel
-        arguments = functions[kernel].args
+    def __init__(self, source: Source, kernel: str) -> None:
+        top = ast.parse(source.text).body
+        self.source, self.kernel = source, kernel
+        self.functions = {each.name: each for each in top if isinstance(each, ast.FunctionDef)}
+        arguments = self.functions[kernel].args
         self.parameters = {each.arg: each for each in (*arguments.posonlyargs, *arguments.args)}
         self.scalars: dict[str, ast.expr] = {}
         """The values of names that hold no tile, written with parameters only."""
         self.tiles: set[str] = set()
         self.loads: list[Read] = []
         self.checked: set[str] = set()
-        top = (each for each in ast.parse(source.text).body if isinstance(each, ast.Assign | ast.AnnAssign))
-        bound = {each.id for line in top for each in ast.walk(line) if isinstance(each, ast.Name)} | {*functions}
+        lines = (each for each in top if isinstance(each, ast.Assign | ast.AnnAssign))
+        bound = {each.id for line in lines for each in ast.walk(line) if isinstance(each, ast.Name)} | {*self.functions}
         self.builtins = {each for each in BUILTINS if each not in bound and source.origin(each) == each}
 
     def refused(self, reason: str) -> NotApplicable:
@@ -115,7 +115,7 @@ class _KernelReader:
         return self._result(store, lines)
 
     def _result(self, store: ast.Call, lines: Sequence[tuple[str, ast.stmt]]) -> ElementWise:
-        output, value = given(store, "array", 0), given(store, "tile", 2)
+        output, value = argument(store, 0, "array"), argument(store, 2, "tile")
         if not isinstance(output, ast.Name) or value is None or any(each.arg == "order" for each in store.keywords):
             raise self.refused("its store is not of the form ct.store(array, index, tile)")
         self._check(value)
@@ -131,7 +131,7 @@ class _KernelReader:
             self._refuse_use(output.id, part)
         used = [each for part in (*kept, value) for each in ast.walk(part)]
         reads = tuple(read for read in self.loads if any(read.call is each for each in used))
-        whole = self._whole(reads, self._texts(given(store, "index", 1)))
+        whole = self._whole(reads, self._texts(argument(store, 1, "index")))
         for read in reads:
             self._refuse_other_place(read, whole)
         wanted = needed | {read.array for read in reads}
@@ -271,12 +271,12 @@ class _KernelReader:
         return tuple(ast.unparse(part) for part in parts)
 
     def _load(self, call: ast.Call) -> Read:
-        array = given(call, "array", 0)
+        array = argument(call, 0, "array")
         if not isinstance(array, ast.Name) or array.id not in self.parameters:
             raise self.refused(f"it loads from {ast.unparse(array) if array else 'nothing'}, which is no parameter")
         if others := [each.arg for each in call.keywords if each.arg not in ("index", "shape", *HINTS)]:
             raise self.refused(f"a load of '{array.id}' has the option '{others[0]}'")
-        index, shape = self._texts(given(call, "index", 1)), self._texts(given(call, "shape", 2))
+        index, shape = self._texts(argument(call, 1, "index")), self._texts(argument(call, 2, "shape"))
         if not index or len(index) != len(shape):
             raise self.refused(f"the index and the shape of a load of '{array.id}' are not two tuples of one length")
         return Read(call, array.id, index, shape)
@@ -290,11 +290,10 @@ class _KernelReader:
 
     def _refuse_other_place(self, read: Read, whole: Read) -> None:
         """Raises `NotApplicable` if a load reads other elements than those at the index of the stored tile."""
-        missing = len(whole.index) - len(read.index)
+        missing = len(whole.tiles) - len(read.tiles)
         if missing < 0:
             raise self.refused(f"'{read.array}' has more axes than the tile that it stores")
-        stored = zip(whole.index[missing:], whole.shape[missing:], strict=True)
-        for own, other in zip(zip(read.index, read.shape, strict=True), stored, strict=True):
+        for own, other in zip(read.tiles, whole.tiles[missing:], strict=True):
             if own not in (other, ("0", "1")):
                 place = f"tile {own[0]} of {own[1]} elements of '{read.array}'"
                 raise self.refused(f"it loads {place}, and stores tile {other[0]} of {other[1]}")

@@ -127,9 +127,7 @@ class _Joining:
 
     def _follows(self, load: Read, axis: int) -> bool:
         """Returns whether the load's tile along an axis has the index of the stored tile."""
-        whole = self.parts.whole
-        stored = axis + len(whole.index) - len(load.index)
-        return (load.index[axis], load.shape[axis]) == (whole.index[stored], whole.shape[stored])
+        return load.tiles[axis] == self.parts.whole.tiles[axis - len(load.tiles)]
 
     def joined(self) -> Fused:
         if names_assigned(self.function)[self.read] > 0:
@@ -179,8 +177,8 @@ class _Joining:
         raise self.refused(f"it uses '{self.read}' in {text}, not only in ct.load")
 
     def _access(self, call: cst.Call) -> _IntermediateLoad:
-        if others := [name for name in ("order",) if argument(call, name) is not None]:
-            raise self.refused(f"it loads '{self.read}' with the option '{others[0]}'")
+        if argument(call, "order") is not None:
+            raise self.refused(f"it loads '{self.read}' with the option 'order'")
         line: Line | None = None
         for outer in self.source.parents(call):
             if isinstance(outer, cst.Lambda | cst.CompFor | cst.BaseComp):
@@ -291,8 +289,8 @@ class _Joining:
             self.function.name: cst.Name(name),
             params: params.with_changes(params=given),
         })  # fmt: skip
-        gone = [changed.functions[each] for each in (producer,) if each in changed.functions]
-        text = changed.replaced({each: cst.FlattenSentinel([]) for each in gone})
+        gone = changed.functions.get(producer)
+        text = changed.replaced({} if gone is None else {gone: cst.FlattenSentinel([])})
         mine = {param.name.value: param.name.value for param in params.params if param.name.value != self.read}
         whole = self.parts.whole
         own = {new: old for old, new in self.names.items()}
