@@ -185,10 +185,9 @@ def fuse(
 
 def _note_pairs(capture: Capture, row: int) -> None:
     """Prints with which kernels a row could be one kernel, which saves more bytes than a change of one of them."""
-    from tilewright.runtime.capture import record as capture_record
     from tilewright.runtime.capture.pairs import pairs
 
-    if not capture_record.shares_arrays(capture):
+    if not capture.shares_arrays:
         return
     for pair in pairs(capture).found:
         if row in (pair.producer, pair.consumer) and not pair.problem:
@@ -268,14 +267,13 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
     from tilewright.cli import capture_table as capture_tables
-    from tilewright.runtime.capture.record import shares_arrays
 
     if as_json:
         print_json([_as_json(number, kind) for number, kind in enumerate(recorded.launches()[:top], 1)])
     elif recorded.launches():
         terminal.stdout().print(capture_tables.captured(recorded, top))
         terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
-        if shares_arrays(recorded):
+        if recorded.shares_arrays:
             terminal.note("some kernels get arrays of the kernel before them; tilewright captured pairs shows them")
     else:
         terminal.note(NO_LAUNCH)

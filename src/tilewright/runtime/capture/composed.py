@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from tilewright.errors import RequestError
 from tilewright.playbook.analyses.fusing import Fused
 from tilewright.records import Value
-from tilewright.runtime.capture.described import Argument, DescribedLaunch
-
-NAME = "intermediate"
+from tilewright.runtime.capture.described import INTERMEDIATE, Argument, DescribedLaunch
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,11 @@ class Composed:
     @property
     def dtype(self) -> str:
         """The dtype of the intermediate array."""
-        return next(each.spec.dtype for each in self.producer.arrays() if each.name == self.written)
+        return self.producer.spec_of(self.written).dtype
 
     def produced(self, text: Callable[[str], str]) -> str:
         """Returns the grid and the arguments of the producer's launch. ``text``: returns a fused argument as text."""
-        blocks = ("1" if each is None else f"-(-{NAME}.shape[{each[0]}] // {each[1]})" for each in self.grid)
+        blocks = ("1" if each is None else f"-(-{INTERMEDIATE}.shape[{each[0]}] // {each[1]})" for each in self.grid)
         new = {old: name for name, old in self.fused.producer.items()}
         args = (self._text(each, self.written, new, text) for each in self.producer.arguments)
         return f"({''.join(f'{each}, ' for each in blocks)}), ({''.join(f'{each}, ' for each in args)})"
@@ -53,13 +51,13 @@ class Composed:
 
     def _text(self, own: Argument, between: str, new: Mapping[str, str], text: Callable[[str], str]) -> str:
         if own.name == between:
-            return NAME
+            return INTERMEDIATE
         return text(new[own.name]) if own.name in new else repr(own.value)
 
 
 def composed(producer: DescribedLaunch, consumer: DescribedLaunch, fused: Fused, written: str, read: str) -> Composed:
     """Joins two launches. Raises RequestError if the producer's grid is not one block for each tile of its output."""
-    spec = next(each.spec for each in producer.arrays() if each.name == written)
+    spec = producer.spec_of(written)
     for array in producer.arrays():
         if array.name not in (written, *fused.producer.values()):
             raise RequestError(f"{producer.kernel}: '{array.name}' has no effect on what it writes; remove it")

@@ -128,6 +128,10 @@ class DescribedLaunch:
         """Returns all arrays in the order of the arguments, including arrays in lists and tuples."""
         return tuple(array for argument in self.arguments for array in argument.arrays())
 
+    def spec_of(self, name: str) -> ArraySpec:
+        """Returns the array that a parameter gets, which exists."""
+        return next(array.spec for array in self.arrays() if array.name == name)
+
     def with_arrays(self, change: Callable[[Argument], Argument]) -> DescribedLaunch:
         """Returns the launch with each array replaced by ``change(array)``. The order of the calls is that of
         `arrays`."""

@@ -65,7 +65,7 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
         _refuse_neighbours(each.launch, own, file.parent.resolve())
     text = joined(texts)
     shapes = {each.name: each.spec.shape for each in first.launch.arrays()}
-    dtype = next(each.spec.dtype for each in first.launch.arrays() if each.name == pair.written)
+    dtype = first.launch.spec_of(pair.written).dtype
     try:
         made = fused(text, first.launch.qualname, second.launch.qualname, pair.read, dtype, shapes)
     except NotApplicable as reason:
@@ -150,8 +150,7 @@ def _refuse_neighbours(launch: DescribedLaunch, text: str, folder: Path) -> None
 
 
 def _refuse_other_layout(producer: DescribedLaunch, consumer: DescribedLaunch, pair: Pair) -> None:
-    written = next(each.spec for each in producer.arrays() if each.name == pair.written)
-    read = next(each.spec for each in consumer.arrays() if each.name == pair.read)
+    written, read = producer.spec_of(pair.written), consumer.spec_of(pair.read)
     if (written.shape, written.strides, written.dtype) != (read.shape, read.strides, read.dtype):
         what = f"{producer.kernel} writes {written.dtype} {written.shape}, and {consumer.kernel} reads it as"
         raise RequestError(f"{what} {read.dtype} {read.shape}: only one shape and dtype can be fused")

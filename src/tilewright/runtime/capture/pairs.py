@@ -107,7 +107,7 @@ def pairs(capture: Capture) -> Pairs:
 
 
 def _of_process(part: ProcessRecord, rows: list[int], unread: dict[str, str]) -> Iterator[Pair]:
-    if not any(one.shares_array(other) for one, other in pairwise(part.sequence)):
+    if not part.shares_arrays:
         return
     if not _is_whole(part):
         raise RequestError("the record's order of launches is damaged; capture the program again")

@@ -129,6 +129,11 @@ class ProcessRecord:
     sequence: tuple[OrderedLaunch, ...] = ()
     """The first launches, without gaps (see `sequence`)."""
 
+    @property
+    def shares_arrays(self) -> bool:
+        """Whether some launch gets an array of the launch directly before it."""
+        return any(one.shares_array(other) for one, other in pairwise(self.sequence))
+
 
 @dataclass(frozen=True)
 class Capture:
@@ -136,6 +141,11 @@ class Capture:
 
     version: int
     parts: tuple[ProcessRecord, ...]
+
+    @property
+    def shares_arrays(self) -> bool:
+        """Whether some launch gets an array of the launch directly before it."""
+        return any(part.shares_arrays for part in self.parts)
 
     def launches(self) -> tuple[Recorded, ...]:
         """Returns the kinds of launch, summed over all processes, the longest total time first."""
@@ -153,11 +163,6 @@ def kind_of(launch: DescribedLaunch) -> str:
         return replace(array, array=array.spec.as_compiled())
 
     return json.dumps(launch.with_arrays(aligned).to_json(), sort_keys=True)
-
-
-def shares_arrays(capture: Capture) -> bool:
-    """Returns whether some launch gets an array of the launch directly before it."""
-    return any(one.shares_array(other) for part in capture.parts for one, other in pairwise(part.sequence))
 
 
 def part_file(path: Path, process: str) -> Path:

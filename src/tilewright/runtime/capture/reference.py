@@ -56,61 +56,63 @@ Outputs: TypeAlias = Array | tuple[Array, ...]
 """The output of a task, or a tuple of its outputs if there are several."""
 
 
-@dataclass
-class Producer:
-    """A captured kernel that a program launches before the captured kernel of a task, and that writes an input of it.
-
-    launch, shipped: as in `Captured`. The launch has the tensor that it writes as the parameter `INTERMEDIATE`.
-    like, dtype: the tensor with the shape of the written one, and the written one's dtype.
-    """
-
-    module: str
-    file: str
-    qualname: str
-    source: str
-    launch: Callable[..., Launch]
-    shipped: Mapping[str, Value]
-    like: str
-    dtype: str
-
-    @cached_property
-    def kernel(self) -> KernelObject:
-        """The kernel from its own file. Raises TaskError if its source has changed."""
-        return _unchanged(self.module, self.file, self.qualname, self.source, {})
-
-
-@dataclass
-class Captured:
-    """A captured kernel as the reference of its task.
+@dataclass(kw_only=True)
+class CapturedKernel:
+    """A captured kernel and how it was launched.
 
     module: the name of the kernel's module at the launch. A module of a package is imported. From another module, only
     the code that the kernel needs is loaded, from ``file``.
     source: the result of `source_of` for the kernel at the capture.
-    tensors, flops: the tensors of the task, and the FLOP that it declares.
-    launch: the task's launch, with the kernel as first argument.
+    launch: the captured launch, with the kernel as first argument.
     shipped: the captured configuration.
-    call: the JSON of the `ProgramCall` with which the program made the launch, if it is known.
     closure: the values of the variables that the kernel uses of a function around it (`DescribedLaunch.closure`).
-    producer: the kernel that is launched before, if the task's kernel does the work of both.
     """
 
     module: str
     file: str
     qualname: str
     source: str
-    tensors: Mapping[str, Tensor | Output]
     launch: Callable[..., Launch]
     shipped: Mapping[str, Value]
-    flops: Callable[..., float]
-    call: Mapping[str, Json] | None = None
     closure: Mapping[str, Value] = field(default_factory=dict)
-    producer: Producer | None = None
-    _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kernel(self) -> KernelObject:
         """The kernel from its own file. Raises TaskError if its source has changed."""
-        return _unchanged(self.module, self.file, self.qualname, self.source, self.closure)
+        kernel = untouched_kernel(self.module, Path(self.file), self.qualname, self.closure)
+        if source_of(kernel) != self.source:
+            what = f"kernel '{self.qualname}' in {self.file} has changed since it was captured"
+            fix = "capture the program again, or put the captured version back"
+            raise TaskError(f"{what}, and its outputs are this task's reference; fix: {fix}")
+        return kernel
+
+
+@dataclass(kw_only=True)
+class Producer(CapturedKernel):
+    """A kernel that a program launches before the captured kernel of a task, and that writes an input of it.
+
+    Its launch has the tensor that it writes as the parameter `INTERMEDIATE`.
+    like, dtype: the tensor with the shape of the written one, and the written one's dtype.
+    """
+
+    like: str
+    dtype: str
+
+
+@dataclass(kw_only=True)
+class Captured(CapturedKernel):
+    """A captured kernel as the reference of its task.
+
+    tensors, flops: the tensors of the task, and the FLOP that it declares.
+    call: the JSON of the `ProgramCall` with which the program made the launch, if it is known.
+    producer: the kernel that is launched before, if the task's kernel does the work of both.
+    """
+
+    tensors: Mapping[str, Tensor | Output]
+    flops: Callable[..., float]
+    call: Mapping[str, Json] | None = None
+    producer: Producer | None = None
+    _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     def reference(self, **given: Any) -> Outputs[Elements]:
         """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM`, or the
@@ -162,7 +164,7 @@ class Captured:
 
     def _launches(self, dims: Dims, tensors: Mapping[str, CallValue]) -> Iterator[tuple[Launch, Mapping[str, Value]]]:
         """Yields the launches in their order, each with its configuration."""
-        made: Producer | Captured
+        made: CapturedKernel
         for made in (self,) if self.producer is None else (self.producer, self):
             offered = {**dims, **tensors, "kernel": made.kernel, "config": Configuration.of(made.shipped)}
             yield call_by_name(made.launch, offered, "launch of the captured kernel"), made.shipped
@@ -220,16 +222,6 @@ def captured_of(task: Task) -> Captured:
     """Returns the captured kernel that is the reference of a captured task."""
     captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
     return captured
-
-
-def _unchanged(module: str, file: str, qualname: str, source: str, closure: Mapping[str, Value]) -> KernelObject:
-    """Returns the kernel from its own file. Raises TaskError if its source has changed."""
-    kernel = untouched_kernel(module, Path(file), qualname, closure)
-    if source_of(kernel) != source:
-        what = f"kernel '{qualname}' in {file} has changed since it was captured"
-        fix = "capture the program again, or put the captured version back"
-        raise TaskError(f"{what}, and its outputs are this task's reference; fix: {fix}")
-    return kernel
 
 
 def _hints(shipped: Mapping[str, Value]) -> dict[str, Value]:
