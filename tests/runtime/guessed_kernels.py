@@ -46,3 +46,13 @@ def by_block(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
     """Each block less its largest element, so that another tile size gives other outputs. Loads have no padding."""
     tile = ct.load(x, (ct.bid(0),), (TILE,))
     ct.store(y, (ct.bid(0),), tile - ct.max(tile))
+
+
+@ct.kernel
+def above_zero(x, y, N: ct.Constant[int], ROWS_ON: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Keeps the elements whose column is positive ``ROWS_ON`` rows further on. The comparison hides a NaN."""
+    row = ct.bid(0)
+    columns = ct.arange(N, dtype=ct.int32)
+    mask = ct.gather(x, ((row + ROWS_ON) % ct.num_blocks(0), columns)) > 0.0
+    kept = ct.where(mask, ct.gather(x, (row, columns)), ct.full((N,), 0.0, dtype=ct.float32))
+    ct.scatter(y, (row, columns), kept)

@@ -28,8 +28,19 @@ PAIRS = hnp.array_shapes(min_dims=1, max_dims=2, max_side=6).flatmap(
 def test_errors_are_the_same(pair: tuple[Any, Any], special: bool, negligible: float) -> None:
     out, ref = pair
     here = error_of(out, ref, HOST, negligible=negligible, special=special)
-    there = error_of(torch.from_numpy(out), torch.from_numpy(ref), TENSORS, negligible=negligible, special=special)
-    assert there.worst == pytest.approx(here.worst) and there.total == pytest.approx(here.total)
+    for expected in (torch.from_numpy(ref), ref):  # an array of the host is copied to the device
+        there = error_of(torch.from_numpy(out), expected, TENSORS, negligible=negligible, special=special)
+        assert there.worst == pytest.approx(here.worst) and there.total == pytest.approx(here.total)
+
+
+def test_pieces_of_a_host_array_meet_those_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.verify.arrays.CHUNK", 16)
+    ref = np.arange(100, dtype=np.float64).reshape(10, 10)
+    out = torch.from_numpy(ref).to(torch.float32)
+    out[7, 3] = -1.0
+    found = error_of(out, ref, TENSORS)
+    assert (found.index, found.got, found.wanted) == ((7, 3), -1.0, 73.0)
+    assert found.total == pytest.approx(error_of(out.numpy(), ref).total)
 
 
 @given(PAIRS)

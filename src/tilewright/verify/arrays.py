@@ -7,7 +7,7 @@ module to `Tensors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -37,6 +37,10 @@ class Arrays:
         """Returns the elements in float64."""
         return np.asarray(piece, np.float64)
 
+    def host(self, array: Array) -> Array:
+        """Returns the elements as a NumPy array: int64 unchanged, other dtypes in float64."""
+        return array if array.dtype == np.int64 else self.wide(array)
+
     def equal(self, a: Array, b: Array) -> Array:
         """Returns a mask of equal elements. Equal dtypes are not converted: float64 cannot represent every integer."""
         return np.equal(a, b) if a.dtype == b.dtype else np.equal(self.wide(a), self.wide(b))
@@ -61,17 +65,25 @@ class Arrays:
 
 
 class Tensors(Arrays):
-    """Operations on torch tensors, on the device of the tensors. ``torch``: the imported module."""
+    """Operations on torch tensors, on the device of the tensors. ``torch``: the imported module.
+
+    A NumPy array among the operands is copied to the device piece by piece, so that it never occupies the device whole.
+    """
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
 
     def each(self, function: Callable[..., Result], *arrays: Array) -> Iterable[Result]:
-        return map(function, *(self._torch.split(array.reshape(-1), CHUNK) for array in arrays))
+        devices = [array.device for array in arrays if isinstance(array, self._torch.Tensor)]
+        return map(function, *(self._pieces(array, devices) for array in arrays))
 
     def wide(self, piece: Array) -> Array:
         wide: Array = self._torch.Tensor.to(piece, self._torch.float64)
         return wide
+
+    def host(self, array: Any) -> Array:
+        kept = array if array.dtype == self._torch.int64 else self.wide(array)
+        return np.asarray(self._torch.Tensor.cpu(kept).numpy())
 
     def equal(self, a: Array, b: Array) -> Array:
         wide, eight_bytes = self._torch.float64, (self._torch.int64, self._torch.uint64)
@@ -97,6 +109,12 @@ class Tensors(Arrays):
     def largest(self, piece: Array) -> tuple[float, int]:
         value, index = self._torch.max(piece, 0)
         return float(value), int(index)
+
+    def _pieces(self, array: Array, devices: Sequence[Any]) -> Iterator[Any]:
+        here = isinstance(array, self._torch.Tensor)
+        flat = array.reshape(-1) if here else self._torch.from_numpy(np.ascontiguousarray(array).reshape(-1))
+        for piece in self._torch.split(flat, CHUNK):
+            yield piece if here or not devices else piece.to(devices[0])
 
 
 HOST = Arrays()

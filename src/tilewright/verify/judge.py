@@ -139,7 +139,7 @@ def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared
     ref, allowed, limit = wanted.values, wanted.allowed, negligible(wanted.dtype)
     error = error_of(out, ref, arrays, negligible=limit, special=wanted.special)
     if wanted.exact is not None:
-        exact = np.where(wanted.exact, np.asarray(out, np.float64), ref)
+        exact = np.where(wanted.exact, arrays.host(out), ref)
         only = error_of(exact, ref, negligible=limit, special=wanted.special)
         if wanted.exact.all() or only.worst > 0:
             error, allowed = only, EXACT

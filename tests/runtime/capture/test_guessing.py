@@ -83,6 +83,16 @@ def test_guesses_keep_no_extent_then_one_then_two() -> None:
     assert kept == sorted(kept) and max(kept) == 3
 
 
+@pytest.mark.parametrize(("leaks", "independent"), [(0.0, ("D0",)), (1.0, ())])
+def test_rows_are_independent_if_a_comparison_hides_a_nan(
+    tmp_path: Path, leaks: float, independent: tuple[str, ...]
+) -> None:
+    """A mask of the row, as in sparsemax. With ``leaks``, the mask is that of the next row."""
+    arrays = (torch.zeros(64, 32), torch.zeros(64, 32))
+    task = task_of(tmp_path, guessed_kernels.above_zero, (64,), *arrays, 32, int(leaks))
+    assert task.independent == independent
+
+
 def test_elements_that_depend_on_their_place_are_not_independent(tmp_path: Path) -> None:
     """A check by slices would compare them with the mask of other places."""
     task = task_of(tmp_path, guessed_kernels.by_place, (16,), torch.zeros(1024), torch.zeros(1024), 64)

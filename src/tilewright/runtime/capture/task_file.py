@@ -11,8 +11,10 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.hardware.architectures import default_board
@@ -30,6 +32,8 @@ from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.verify.tolerance import reference_outputs, spread
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
@@ -83,7 +87,8 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     """Returns whether some indices of a dimension alone give the same outputs, as they do among all indices, and
-    whether a NaN affects only outputs at the same index. A kernel may use the index itself, as a random mask does."""
+    whether NaN and other values at an index affect only outputs there. A kernel may use the index itself, as a random
+    mask does. A comparison may hide a NaN, so other values must change an output."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in tensors.values())
@@ -104,11 +109,20 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
             alone = reference_outputs(task, {**dims, name: count}, part)
             if not all(_are_close(alone[out], array.take(some, axes[out])) for out, array in outputs.items()):
                 return False
+        others = drawn_inputs(task, dims, rng)
         for index in (0, extent - 1, int(rng.integers(extent))):
-            changed = {tensor: _with_nan(drawn[tensor], axes[tensor], index) for tensor in inputs}
-            outputs = reference_outputs(task, dims, {**drawn, **changed})
-            if not all(_only_there(array, axes[out], index) for out, array in outputs.items()):
-                return False
+            with_nan = {tensor: _with(drawn[tensor], axes[tensor], index, np.nan) for tensor in inputs}
+            for out, array in reference_outputs(task, dims, {**drawn, **with_nan}).items():
+                if np.delete(_is_changed(np.isnan(array), axes[out]), index).any():
+                    return False
+            redrawn = {
+                tensor: _with(drawn[tensor], axes[tensor], index, others[tensor].take(index, axes[tensor]))
+                for tensor in inputs
+            }
+            for out, array in reference_outputs(task, dims, {**drawn, **redrawn}).items():
+                changed = _is_changed(array != outputs[out], axes[out])
+                if not changed[index] or np.delete(changed, index).any():
+                    return False
         return True
     return False
 
@@ -118,12 +132,12 @@ def _are_close(array: Array, other: Array) -> bool:
     return bool(np.allclose(array, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max(initial=0.0))))
 
 
-def _with_nan(array: Array, axis: int, index: int) -> Array:
+def _with(array: Array, axis: int, index: int, values: float | Array) -> Array:
     changed = array.copy()
-    np.moveaxis(changed, axis, 0)[index] = np.nan
+    np.moveaxis(changed, axis, 0)[index] = values
     return changed
 
 
-def _only_there(array: Array, axis: int, index: int) -> bool:
-    slices = np.isnan(np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1))
-    return bool(slices[index].any()) and not np.delete(slices, index, 0).any()
+def _is_changed(changed: Mask, axis: int) -> Mask:
+    """Returns for each index of an axis whether an element there is marked."""
+    return np.array([slices.any() for slices in np.moveaxis(changed, axis, 0)])

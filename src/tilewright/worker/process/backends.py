@@ -74,7 +74,7 @@ class Backend(Protocol):
         """Returns a fetched array that no later run changes, which may be a copy."""
 
     def cut(self, array: Array, axes: Mapping[int, Sequence[int]], whole: bool) -> Array:
-        """Copies a slice of fetched elements to the host, in float64, or in int64 if ``whole``.
+        """Returns a slice of fetched elements, for the operations in `arrays`: in int64 if ``whole``.
 
         axes: the indices of the slice along each axis.
         """

@@ -93,7 +93,7 @@ class Buffers:
         return {name: self.backend.checksum(self.all[name].middle) for name in self.task.inputs}
 
     def slice_of(self, name: str, fetched: Array, part: Slice) -> Array:
-        """Copies a slice of a tensor to the host, in float64, or in int64 for an integer dtype.
+        """Returns a slice of a tensor, for the operations in the backend's `arrays`: in int64 for an integer dtype.
 
         fetched: all elements of the tensor, from `Backend.fetched`.
         """
@@ -101,8 +101,9 @@ class Buffers:
         return self.backend.cut(fetched, axes_of(spec.shape, part), is_whole(spec.dtype))
 
     def input_slices(self, part: Slice) -> dict[str, Array]:
+        """Copies a slice of each input to the host, in float64, or in int64 for an integer dtype."""
         fetched = {name: self.backend.fetched(self.all[name].tensor) for name in self.task.inputs}
-        return {name: self.slice_of(name, array, part) for name, array in fetched.items()}
+        return {name: self.backend.arrays.host(self.slice_of(name, array, part)) for name, array in fetched.items()}
 
 
 class InputSets:

@@ -122,7 +122,8 @@ class DeviceExaminer:
             dtype, error = self.task.outputs[name].dtype, None
             if trusted is not None:
                 got = self.buffers.slice_of(name, trusted[name], part)
-                error = tolerance.error_of(got, value, negligible=tolerance.negligible(dtype))
+                limit = tolerance.negligible(dtype)
+                error = tolerance.error_of(got, value, self.backend.arrays, negligible=limit)
                 if not error.total <= tolerance.TRUSTED_AT_MOST:
                     raise tolerance.untrustworthy(self.task, name, error)
             allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
@@ -151,7 +152,7 @@ class DeviceExaminer:
             judge_memory(memory)
             outputs = {name: self.backend.fetched(tensors[name]) for name in draw.wanted}
             got = {name: self.buffers.slice_of(name, output, draw.part) for name, output in outputs.items()}
-            worst = judge_values(draw.wanted, got)
+            worst = judge_values(draw.wanted, got, self.backend.arrays)
             self._judge_whole(draw, outputs)
         except Wrong as wrong:
             dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())

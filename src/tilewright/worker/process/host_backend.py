@@ -106,7 +106,7 @@ class HostBackend:
     def cut(self, array: Array, axes: Mapping[int, Sequence[int]], whole: bool) -> Array:
         for axis, indices in axes.items():
             array = array.take(indices, axis)
-        return array.astype(np.int64 if whole else np.float64)
+        return array.astype(np.int64) if whole else array
 
     def run(self, runner: Runner) -> None:
         self.synchronize()

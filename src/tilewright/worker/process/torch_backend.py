@@ -12,7 +12,7 @@ import torch
 from tilewright.launching.cuda import DeviceBytes
 from tilewright.race.event_timer import torch_flush
 from tilewright.task.tensors import Distribution
-from tilewright.verify.arrays import Array, Tensors
+from tilewright.verify.arrays import Tensors
 from tilewright.verify.images import memory_of_machine
 from tilewright.verify.tolerance import draw
 from tilewright.worker.process.backends import Runner
@@ -77,10 +77,10 @@ class TorchBackend:
     def kept(self, array: Any) -> Any:
         return array.clone()
 
-    def cut(self, array: Any, axes: Mapping[int, Sequence[int]], whole: bool) -> Array:
+    def cut(self, array: Any, axes: Mapping[int, Sequence[int]], whole: bool) -> Any:
         for axis, indices in axes.items():
             array = array.index_select(axis, torch.tensor(indices, device=array.device))
-        return np.asarray(array.to(torch.int64 if whole else torch.float64).cpu().numpy())
+        return array.to(torch.int64) if whole else array
 
     def run(self, runner: Runner) -> None:
         if self.device == "cpu":
