@@ -2,8 +2,8 @@
 
     python -m bench.fusion_times OUT.json [--rounds 200]
 
-The pairs are those of `bench.fusion`, at the shapes of a model of today. Each is captured in a CUDA graph. The graphs take
-turns with a cold L2. The outputs have to be equal to the bit.
+The pairs are those of `bench.fusion`, at the shapes of a model of today. Each is captured in a CUDA graph. The graphs
+take turns with a cold L2. The outputs have to be equal to the bit.
 """
 
 from __future__ import annotations
