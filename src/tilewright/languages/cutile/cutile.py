@@ -127,6 +127,7 @@ class CuTile(Language):
 
     def load_front_end(self) -> None:
         find_tileiras()
+        private.load_front_end()
 
     def keep_torch_out(self) -> None:
         private.keep_torch_out()

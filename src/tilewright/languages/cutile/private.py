@@ -52,6 +52,12 @@ def keep_torch_out() -> None:
         del sys.modules["torch"]
 
 
+def load_front_end() -> None:
+    """Loads cuda-tile's front end, which cuda-tile itself loads when the first kernel is lowered."""
+    if is_known():
+        import cuda.tile._compile  # noqa: F401
+
+
 def front_end(
     kernel: ct.kernel, signature: compilation.KernelSignature, arch: str, version: str | None
 ) -> Callable[[ct.kernel], bytes]:
