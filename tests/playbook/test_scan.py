@@ -9,6 +9,8 @@ import pytest
 from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.plain import HEAD, SCALE_ROWS, applied, launch_facts
 
+from tilewright.ledger.ledger import Ledger
+from tilewright.optimize.loop import optimize
 from tilewright.playbook.entries.scan import ENTRY
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, loaded
@@ -105,6 +107,21 @@ def test_rows_are_scanned_and_the_sums_before_them_added(tmp_path: Path) -> None
 def test_the_interpreter_finds_the_same_results(text: str, tmp_path: Path) -> None:
     said = verdict(loaded(applied(ENTRY, text, tmp_path, 64), tmp_path))
     assert said.verdict.startswith("correct"), said.reason
+
+
+@pytest.mark.long
+def test_optimize_finds_the_gain_without_a_gpu(tmp_path: Path) -> None:
+    """The scan is predicted to be faster, with the best length of a row, and becomes a candidate to confirm."""
+    path = tmp_path / "running.py"
+    path.write_text(ONE_AXIS.replace('"N": 1000', '"N": 4096'))
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        done = optimize(str(path), arch="sm_90", only=("scan",), iterations=1, ledger=ledger, seed=1)
+    [iteration] = [each for each in done.iterations if each.entry == "scan"]
+    assert iteration.correctness == "PASS"
+    assert {attempt.value.split(", ")[0] for attempt in iteration.attempts} >= {"32", "64", "128"}
+    [(_, name, change)] = done.to_confirm
+    assert name == iteration.optimization and change.speedup > 1.1
+    assert "+    total_before = ct.scan(" in Path(change.patch).read_text()
 
 
 @pytest.mark.parametrize(
