@@ -48,6 +48,14 @@ NESTED = FLOATS.replace(
     "    total = ct.cumsum(values, 1)\n    ct.store(y, (row, 0), total)",
     "    ct.store(y, (row, 0), 2 * ct.cumsum(values, axis=-1) - values)",
 ).replace("np.cumsum(x, 1, dtype=x.dtype)", "2 * np.cumsum(x, 1) - x")
+GATHERED = (
+    FLOATS.replace("    values = ", "    columns = ct.arange(T, dtype=ct.int32)\n    values = ")
+    .replace("ct.load(x, (row, 0), (1, T), padding_mode=ct.PaddingMode.ZERO)", "ct.gather(x, (row, columns))")
+    .replace(
+        "ct.cumsum(values, 1)\n    ct.store(y, (row, 0), total)",
+        "ct.cumsum(values)\n    ct.scatter(y, (row, columns), total)",
+    )
+)
 SHORT = FLOATS.replace("independent=", "serves=lambda N: N in (16, 1000), independent=")
 COLUMNS = FLOATS.replace("(1, T), padding", "(T, 1), padding").replace("values, 1)", "values, 0)")
 
@@ -113,7 +121,7 @@ def test_the_interpreter_finds_the_same_results(text: str, tmp_path: Path) -> No
 def test_optimize_finds_the_gain_without_a_gpu(tmp_path: Path) -> None:
     """The scan is predicted to be faster, with the best length of a row, and becomes a candidate to confirm."""
     path = tmp_path / "running.py"
-    path.write_text(ONE_AXIS.replace('"N": 1000', '"N": 4096'))
+    path.write_text(GATHERED.replace('"N": 1000', '"N": 4096'))
     with Ledger(tmp_path / "ledger.db") as ledger:
         done = optimize(str(path), arch="sm_90", only=("scan",), iterations=1, ledger=ledger, seed=1)
     [iteration] = [each for each in done.iterations if each.entry == "scan"]

@@ -41,7 +41,7 @@ _CALLS = ("less", "less_equal", "greater", "greater_equal")
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedQuotient:
     """A comparison ``node`` of ``other`` with the quotient ``dividend / divisor``.
 
     ``side`` is the operand that is the quotient, or a ``name`` for it that the comparison alone reads.
@@ -56,7 +56,7 @@ class Compared:
     line: Line | None = None
 
 
-class Comparison(Rewriting[Rewritable[Expression]]):
+class WithoutDivision(Rewriting[Rewritable[Expression]]):
     about = EntryDescription(
         id="comparison",
         name="comparison without division",
@@ -84,7 +84,7 @@ class Comparison(Rewriting[Rewritable[Expression]]):
             yield Rewritable(compared.node, f"comparison with {_short(source, compared)}", rewrites)
 
 
-def _compared(source: Source, function: Function) -> Iterator[Compared]:
+def _compared(source: Source, function: Function) -> Iterator[ComparedQuotient]:
     """Yields each comparison with a quotient, one operand of each."""
     named = {name: (line, value) for line, name, value in assignments(source, function)}
     once = names_assigned(function)
@@ -99,7 +99,7 @@ def _compared(source: Source, function: Function) -> Iterator[Compared]:
             if isinstance(side, cst.Name) and once[side.value] == 1 and side.value in named:
                 name, (line, value) = side.value, named[side.value]
             if (parts := _quotient(source, value)) is not None:
-                yield Compared(node, side, other, *parts, name, line)
+                yield ComparedQuotient(node, side, other, *parts, name, line)
                 break
 
 
@@ -122,7 +122,7 @@ def _quotient(source: Source, node: Expression) -> tuple[Expression, Expression]
     return None
 
 
-def _with_product(source: Source, function: Function, compared: Compared) -> str:
+def _with_product(source: Source, function: Function, compared: ComparedQuotient) -> str:
     """Returns the text with the product in place of the quotient."""
     _check(source, function, compared)
     dividend = compared.dividend
@@ -133,7 +133,7 @@ def _with_product(source: Source, function: Function, compared: Compared) -> str
     return without_dead(changed, function.name.value, [compared.name]).text if compared.name else changed.text
 
 
-def _check(source: Source, function: Function, compared: Compared) -> None:
+def _check(source: Source, function: Function, compared: ComparedQuotient) -> None:
     """Raises `NotApplicable` if the product might decide otherwise, or if it would not be faster."""
     place = f"{source.name}:{source.place(compared.node)[0]}"
     divisor, shapes, effects = compared.divisor, Shapes(source, function), Effects(source, function)
@@ -152,7 +152,7 @@ def _check(source: Source, function: Function, compared: Compared) -> None:
         _check_moved(source, function, compared, place, effects)
 
 
-def _check_moved(source: Source, function: Function, compared: Compared, place: str, effects: Effects) -> None:
+def _check_moved(source: Source, function: Function, compared: ComparedQuotient, place: str, effects: Effects) -> None:
     """Raises `NotApplicable` if a named quotient has another use, or another value at the comparison."""
     name, line = compared.name, compared.line
     assert line is not None
@@ -169,8 +169,8 @@ def _check_moved(source: Source, function: Function, compared: Compared, place: 
             raise NotApplicable(f"{place}: {name} has side effects, or loads what the kernel may store")
 
 
-def _short(source: Source, compared: Compared) -> str:
+def _short(source: Source, compared: ComparedQuotient) -> str:
     return compared.name or "a quotient"
 
 
-ENTRY = Comparison()
+ENTRY = WithoutDivision()
