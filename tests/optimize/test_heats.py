@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.optimize.kit import Lines, compiled
+from tests.optimize.kit import H200, Lines, compiled
 
 from tilewright.ledger.records import Attempt
 from tilewright.optimize.attempting import Request, Variant
@@ -134,10 +134,22 @@ def test_only_the_fastest_version_is_built_upon(times: Sequence[float], hinted: 
     assert best.ratio == min(gpu.times[name] for name in built)
 
 
-class FACTS:
-    """The facts that `Lines` does not read."""
+@pytest.mark.parametrize(("registers", "added"), [(255, True), (32, False)])
+def test_hints_are_added_to_a_slow_change_that_fills_the_registers(registers: int, added: bool) -> None:
+    """The compiler may give a thread all registers, so that an SM holds one CTA. A hint undoes that."""
+    change, hints, built = Structural("S", values=(1,)), Lines("H", values=("x",), eases=("residency",)), list[str]()
+    gpu = Gpu({"1": 1.8, "1, H=x": 0.6})
+    start, ranking = replace(compiled(), value="start"), gpu.heats()
+    builder = FieldBuilder(start, (), (change, hints), build(built), lambda variant: FACTS, ranking)  # type: ignore[arg-type]
+    full = {name: replace(code, registers=registers) for name, code in start.codes.items()}
+    builder._screened([replace(made(1, us=1e6), codes=full)], [], change.about.together, "1")
+    assert built == (["1, H=x"] if added else [])
 
-    kernel = ""
+
+class FACTS:
+    """The facts that `Lines` and the field read."""
+
+    kernel, board = "", H200
 
     @staticmethod
     def sites_of(entry: Lines, source: object) -> object:

@@ -329,14 +329,14 @@ class _Code:
         asked = said.LowerLaunch(self._launch, dict(hints), tile_ir)
         try:
             answer = self._candidates.ask(self._source, asked, said.LaunchLowered)
-            code = base64.b64decode(answer.code, validate=True)
+            code, same_as = (base64.b64decode(text, validate=True) for text in (answer.code, answer.same_as))
         except VersionFailedError as error:
             return error.failed
         except (VersionError, ValueError) as error:
             return Failed("front end", str(error))
         launch = self._launch
         arch = launch.board.arch
-        return Lowered(launch.configuration, arch, answer.symbol, code, answer.options, answer.parameters)
+        return Lowered(launch.configuration, arch, answer.symbol, code, answer.options, answer.parameters, same_as)
 
 
 def _is_view(array: ArraySpec, given: ArraySpec) -> bool:

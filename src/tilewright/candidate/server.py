@@ -168,8 +168,8 @@ class _Version:
         lowered = (language.tile_ir_of if asked.tile_ir else language.lower)(launch, asked.hints, config, arch)
         if isinstance(lowered, Failed):
             return said.VersionFailed(lowered.stage, lowered.reason)
-        code = base64.b64encode(lowered.code).decode()
-        return said.LaunchLowered(lowered.symbol, code, lowered.options, lowered.parameters)
+        code, same_as = (base64.b64encode(data).decode() for data in (lowered.code, lowered.same_as))
+        return said.LaunchLowered(lowered.symbol, code, lowered.options, lowered.parameters, same_as)
 
     def _launch(self, asked: said.DescribeLaunch) -> Launch:
         """Returns the launch. The last launch is cached, because a launch is first described and then lowered."""

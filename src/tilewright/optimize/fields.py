@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import MachineError, TilewrightError
+from tilewright.hardware.executions import occupancy_of
 from tilewright.ledger.records import Attempt
 from tilewright.optimize.attempting import Request, Variant, apply_values, no_variant, noted, screen
 from tilewright.optimize.choosing import Proposal
@@ -48,7 +49,8 @@ FIRST_HEATS = 2
 """Heats of the structural change alone: one for its forms, one for the values of the fastest form."""
 RESCUE = 1.5
 """Hints are not added to a change that takes more than this many times the incumbent's time. In the recorded fields,
-they gain up to 1.41×."""
+they gain up to 1.41×. They gain more if the change leaves fewer CTAs on an SM: without a hint, the compiler may give a
+thread all registers."""
 
 Texts = Mapping[Path, str]
 Built = tuple[list[Variant], list[Attempt]]
@@ -97,7 +99,7 @@ class FieldBuilder:
             self._heats(variants, FIRST_HEATS)
         for entry in added:
             least = self._least(variants)
-            if least > RESCUE:
+            if least > RESCUE and not ("residency" in entry.about.eases and self._fewer(variants)):
                 why = f"not added: the best version takes {least:.2f}× the incumbent's time"
                 attempts = [*attempts, no_variant(entry.about.id, "screened", why)]
                 continue
@@ -125,6 +127,14 @@ class FieldBuilder:
         """Returns the least time of the variants / the incumbent's time: the least that was raced, or predicted."""
         predicted = (variant.predicted_us / self.incumbent.predicted_us for variant in variants)
         return min(self.ranking.times.values(), default=min(predicted, default=math.inf))
+
+    def _fewer(self, variants: Sequence[Variant]) -> bool:
+        """Returns whether an SM holds fewer CTAs of the best predicted variant than of the incumbent."""
+        best, board = min(variants, key=_predicted), self.facts_of(self.incumbent).board
+        held = [
+            [occupancy_of(code, board).ctas for code in variant.codes.values()] for variant in (best, self.incumbent)
+        ]
+        return any(now < before for now, before in zip(*held, strict=False))
 
     def _named(self, names: Sequence[str]) -> list[Entry]:
         """Returns the entries with these names, in this order. An entry of another package may be missing."""

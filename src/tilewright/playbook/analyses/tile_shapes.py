@@ -29,6 +29,7 @@ ELEMENTWISE = (
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_lshift", "bitwise_rshift",
 )  # fmt: skip
 REDUCTIONS = ("sum", "max", "min", "prod")
+SCANS = ("cumsum", "cumprod")
 FILLED = ("zeros", "ones", "full")
 SHAPED = {**dict.fromkeys(FILLED, 0), "broadcast_to": 1, "load": 2}
 """Maps a function to the position of the argument that is the shape of the function's result."""
@@ -134,6 +135,8 @@ class Shapes:
         if name == "gather":
             tiles = [self._tile(index) for index in indices_of(node)]
             return None if None in tiles else Tile(_together(tiles).shape, varies)  # type: ignore[union-attr]
+        if name in SCANS and (scanned := argument(node, "x", 0)) is not None:
+            return self._tile(scanned)
         if name in REDUCTIONS:
             return self._reduction(node, varies)
         if name == "mma" and (total := argument(node, "acc", 2)) is not None:
