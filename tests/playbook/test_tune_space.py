@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import only, verdict
 
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import board
 from tilewright.playbook.analyses import best_predicted
 from tilewright.playbook.analyses.configuration_sites import read_changes
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import tune_space
 from tilewright.playbook.entries.tune_space import ENTRY, OFFERED
+from tilewright.records import Configuration
 from tilewright.source.syntax import Source
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded, values_of
 
 
@@ -70,6 +75,23 @@ def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:
     for value in values_of(sites[0]):
         changes = read_changes(str(value))
         assert changes.get("TILE_M", 64) in (64, 128) and changes.get("TILE_N", 128) in (64, 128)
+
+
+def test_of_a_large_space_tiles_are_compiled_first_and_then_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = facts_of(load_task("examples/rms_norm.py"))
+    compiled: list[Configuration] = []
+
+    def counting(task: Task, units: Sequence[Unit], **options: Any) -> Any:
+        compiled.extend(unit.configuration for unit in units)
+        return compile_all(task, units, **options)
+
+    monkeypatch.setattr(best_predicted, "compile_all", counting)
+    whole = best_predicted.best_predicted(facts, OFFERED, facts.task.space.constants)
+    every, compiled[:] = set(compiled), []
+    monkeypatch.setattr(best_predicted, "DECLARED", 8)
+    part = best_predicted.best_predicted(facts, OFFERED, facts.task.space.constants)
+    assert len(set(compiled)) < len(every) and part[0] == whole[0]
+    assert len({(config["occupancy"], config["num_worker_warps"]) for config in part}) > 2
 
 
 def test_constants_that_do_not_stand_in_the_source_stay(matmul: KernelFacts) -> None:

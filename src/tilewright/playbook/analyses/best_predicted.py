@@ -1,7 +1,9 @@
 """Compiles and ranks more configurations than the space declares, to find the few that are worth racing.
 
 Most kernels ship one configuration. For such a kernel, other tile sizes near the shipped ones and the configurations of
-a template are compiled for the workload that takes longest. The best of these are compiled again, with compiler hints.
+a template are compiled for the workload that takes longest; of a large declared space, those with the shipped hints and
+any number of warps.
+The best of these are compiled again, with other compiler hints.
 The best with and without hints are then compiled for every workload and ranked by the geometric mean of their predicted
 times. Of configurations with equal machine code on all workloads, only one is kept. No kernel is run.
 """
@@ -14,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.compile.compile import Unit, compile_all
+from tilewright.compile.compile import WARP_HINTS, Unit, compile_all
 from tilewright.compile.screen import screen_compiled
 from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.base import KernelFacts
@@ -25,6 +27,7 @@ from tilewright.space.space import Space
 from tilewright.task.task import Task
 
 TILES = 32  # the most combinations of tile sizes that are compiled; 16 cores need about 3 s for them
+DECLARED = 48  # a declared space up to this size is compiled whole; of a larger one, first without other hints
 LEADERS = 4  # how many of the best predicted are compiled with hints
 KNOWN = 3  # template configurations that are kept at any predicted time, because others measured them as fast
 SECONDS = 5.0  # limit of one compiler run; most take 0.2 to 0.5 s, and kernels that take longer mostly spill
@@ -56,8 +59,13 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
     fixed = set(space.constants) - set(constants)
     first = [config for config in _first(facts) if all(config[name] == shipped[name] for name in fixed)]
     longest = max(facts.workloads, key=lambda workload: facts.bounds[workload.name].speed_of_light_us)
-    tried = _ranked(facts, first, [longest])
-    hinted = _ranked(facts, [shipped, *_hinted(facts, _distinct_constants(space, tried)[:LEADERS])], [longest])
+    same = [name for name in space.hints if name not in WARP_HINTS]  # with too few warps, large tiles spill
+    plain = [config for config in first if all(config[name] == shipped[name] for name in same)]
+    tried = _ranked(facts, first if len(first) <= DECLARED else plain, [longest])
+    leaders = _distinct_constants(space, tried)[:LEADERS]
+    alike = {_constants_of(space, leader) for leader in leaders}
+    left = [config for config in first if len(first) > DECLARED and _constants_of(space, config) in alike]
+    hinted = _ranked(facts, [shipped, *left, *_hinted(facts, leaders)], [longest])
     measured = [config for config in _allowed(facts, _templates(facts)) if config in first]
     finalists = dict.fromkeys([shipped, *tried[:FINALISTS], *hinted[:FINALISTS], *measured])
     ranked = _ranked(facts, list(finalists), facts.workloads, measured)
@@ -234,8 +242,12 @@ def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[
     """
     best: dict[tuple[Value, ...], Configuration] = {}
     for config in (*configs[: LEADERS - 1], space.shipped, *configs):
-        best.setdefault(tuple(config[name] for name in space.constants), config)
+        best.setdefault(_constants_of(space, config), config)
     return list(best.values())
+
+
+def _constants_of(space: Space, config: Configuration) -> tuple[Value, ...]:
+    return tuple(config[name] for name in space.constants)
 
 
 def _unalike(space: Space, configs: Sequence[Configuration]) -> Iterator[Configuration]:
@@ -243,7 +255,7 @@ def _unalike(space: Space, configs: Sequence[Configuration]) -> Iterator[Configu
     space has no constants."""
     seen: Counter[tuple[Value, ...]] = Counter()
     for config in configs:
-        key = tuple(config[name] for name in space.constants)
+        key = _constants_of(space, config)
         seen[key] += 1
         if seen[key] <= ALIKE or not space.constants:
             yield config
