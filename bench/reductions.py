@@ -1,7 +1,7 @@
 """Which kernels `variance`, `split_reduction`, `scan` and `comparison` accept that were not written for them, and what
 is counted then.
 
-    python bench/reductions.py [--set-aside FOLDER] [--out FILE.json]
+    python bench/reductions.py [--entry ENTRY] [--set-aside FOLDER] [--out FILE.json]
 
 Each kernel is changed, checked by the interpreter against its float64 reference (on hostile data, too), compiled for an
 H200, and counted: bytes of all loads and stores, and the predicted time. Nothing is measured. Needs TileGym 1.5.1
@@ -246,17 +246,17 @@ def counted(task: Task) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--set-aside", metavar="FOLDER", type=Path)
-    parser.add_argument("--entry", choices=list(ENTRIES), default="", help="only this change")
+    parser.add_argument("--entry", choices=list(ENTRIES), action="append", help="only this change; may be repeated")
     parser.add_argument("--out")
     given = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         for case in set_aside(given.set_aside) if given.set_aside else in_view():
-            if given.entry not in ("", case[0]):
+            if case[0] not in (given.entry or ENTRIES):
                 continue
             rows.append(row := row_of(*case, Path(folder)))
             print(f"{row['entry']:16} {row['kernel']:30} {words(row)}", flush=True)
-    for entry in ENTRIES:
+    for entry in given.entry or ENTRIES:
         own = [row for row in rows if row["entry"] == entry]
         done = sum(row["applied"] for row in own), sum(row.get("verified", False) for row in own)
         print(f"{entry}: {done[0]} of {len(own)} applied, {done[1]} verified{' (set aside)' * bool(given.set_aside)}")
