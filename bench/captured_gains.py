@@ -10,8 +10,9 @@ been made on another machine. Without a GPU, times are predicted.
 
 ``--seconds``: no iteration begins after these seconds. The untouched code is checked and timed before they begin; the
 last version is checked on hostile data and timed after them. ``--tune``: also runs `tilewright tune` for so many
-seconds, for the gain over the shipped code after a search of its own space. ``--part 1/2``: every second kernel, on the
-first GPU. OUT is written after each kernel; kernels that are in OUT are not run again.
+seconds on kernels that start below 70 %, for the gain over the shipped code after a search of its own space. ``--part
+1/2``: every second kernel, on the first GPU. OUT is written after each kernel; kernels that are in OUT are not run
+again.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def run_one(kind: str, folder: Path, given: argparse.Namespace) -> Row:
         if of > 1:
             environment.setdefault("CUDA_VISIBLE_DEVICES", str(share - 1))
         task = str(shutil.copy(folder / f"{kind}_task.py", home))
-        jobs = str(max(1, (os.cpu_count() or 1) // of))
+        jobs = str(max(1, len(os.sched_getaffinity(0)) // of))
         words = ("optimize", task, "--stop-after", f"{given.seconds / 60:.4f}", "--fresh", "--json", "--jobs", jobs)
         words += ("--iterations", str(given.iterations))
         row: Row = {"kind": kind, "set_aside": kind in set_aside(), **answer(words, environment, given.seconds + REST)}
@@ -83,7 +84,7 @@ def run_one(kind: str, folder: Path, given: argparse.Namespace) -> Row:
             result = row.pop("result")
             row |= gained(result, home / "home")
             row |= {"measured": result["measured"], "stop_reason": result["stop_reason"]}
-        if given.tune:
+        if given.tune and row.get("share_before", 0.0) < SLOW:
             words = ("tune", task, "--seconds", str(given.tune), "--json", "--jobs", jobs)
             tuned = answer(words, environment, given.tune + REST)
             row |= {"tune": of_tune(tuned.pop("result")) if "result" in tuned else tuned}

@@ -127,6 +127,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a new folder for reports and patches")
     parser.add_argument("--arch", help="predict for this architecture, without a GPU")
     parser.add_argument("--iterations", type=int, help="as of `tilewright optimize`")
+    parser.add_argument("--stop-after", type=float, metavar="MINUTES", help="as of `tilewright optimize`")
     parser.add_argument("--allow-lossy", action="store_true")
     given = parser.parse_args()
     if unknown := [name for name in given.kernels if name not in NAMES]:
@@ -135,7 +136,8 @@ def main() -> None:
         need_gpu()
     gpus: list[str | None] = [None] if given.arch else list(visible_gpus())
     options = ["--jobs", str(max(1, (os.cpu_count() or 1) // len(gpus)))]
-    for option, value in (("--arch", given.arch), ("--iterations", given.iterations)):
+    limits = (("--arch", given.arch), ("--iterations", given.iterations), ("--stop-after", given.stop_after))
+    for option, value in limits:
         options += [option, str(value)] if value is not None else []
     options += ["--allow-lossy"] if given.allow_lossy else []
     free: SimpleQueue[str | None] = SimpleQueue()

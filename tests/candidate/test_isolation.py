@@ -7,10 +7,13 @@ failure is one line; the next version loads as if nothing had happened.
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +31,7 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
 from tilewright.languages.described import DescribedKernel
 from tilewright.ledger.ledger import Ledger
+from tilewright.optimize.time_limit import TimeUp, within
 from tilewright.records import Built, Failed
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -109,6 +113,12 @@ def lowered(task: Task) -> Lowered | Failed:
     unit = Unit(task.selected(None)[0], task.space.shipped, BOARD)
     launch, hints = launch_of(task, unit)
     return language_of(launch.kernel).lower(launch, hints, task.space.shipped, BOARD.arch)
+
+
+def symbol(task: Task) -> str:
+    found = lowered(task)
+    assert isinstance(found, Lowered), found
+    return found.symbol
 
 
 def code(task: Task) -> bytes:
@@ -357,15 +367,35 @@ def test_the_package_of_a_version_is_imported_once(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "imports").read_text() == "xx", "once here, and once for all versions"
 
 
-def test_more_versions_than_processes_still_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.candidate.client.ALIVE", 2)
+def test_more_versions_than_processes_answer_in_several_threads(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.candidate.client.ALIVE", 3)
+    own, names = load_task(str(file)), [f"rms_norm_{number}" for number in range(6)]
+
+    def asked(name: str) -> tuple[Task, str]:
+        copy = file.parent.parent / f"{name}.py"
+        text = file.read_text().replace("def rms_norm(", f"def {name}(").replace("Launch(rms_norm,", f"Launch({name},")
+        copy.write_text(text)
+        task = candidates.task(own, str(file), {str(file): str(copy)})
+        return task, symbol(task)
+
+    with Candidates([file]) as candidates, ThreadPoolExecutor(candidates.at_once) as threads:
+        answers = list(threads.map(asked, names))
+        assert candidates.at_once == 2 and len(candidates._alive) == 3
+        assert [name in found for name, (_, found) in zip(names, answers, strict=True)] == [True] * len(names)
+        assert [symbol(task) for task, _ in answers] == [found for _, found in answers]
+
+
+def test_an_order_that_is_interrupted_leaves_no_answer_for_the_next(file: Path) -> None:
     with Candidates([file]) as candidates:
-        tasks = []
-        for number in range(4):
-            copy = file.parent.parent / f"{number}.py"
-            copy.write_text(file.read_text() + f"\n# {number}\n")
-            tasks.append(candidates.task(load_task(str(file)), str(file), {str(file): str(copy)}))
-        assert all(code(task) for task in tasks)
+        assert code(version(candidates, file))
+        for lines in ("", "# another"):  # a start that is interrupted, and an end
+            os.kill(candidates._server.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(TimeUp), within(0.2):
+                    version(candidates, file, "# new") if lines else candidates._end(next(iter(candidates._alive)))
+            finally:
+                os.kill(candidates._server.pid, signal.SIGCONT)
+            assert code(version(candidates, file, lines))
 
 
 def test_a_server_that_is_gone_is_the_machines_fault(file: Path) -> None:
@@ -412,8 +442,9 @@ def test_where_writing_cannot_be_prevented_it_is_found(
 def _writing(file: Path, lines: str) -> Callable[[object], object]:
     """A version's process that does what ``lines`` say before it answers. Here, since the sandbox would refuse it."""
 
-    def process(source: object) -> object:
+    @contextmanager
+    def process(source: object) -> Iterator[object]:
         exec(lines, {"TASK": str(file)})
-        return SimpleNamespace(opened=None)
+        yield SimpleNamespace(opened=None)
 
     return process

@@ -124,6 +124,13 @@ def test_two_kernels_become_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert pair["saved_bytes"] == 2 * 2 * 32 * 64 * 4
     assert "possible" in invoke("captured", "pairs").output
 
+    record = Path(".tilewright/capture.json")
+    whole = record.read_text()
+    record.write_text(whole.replace('"kind": 1', '"kind": 9'))
+    written = invoke("captured", "task", "1", "alone.py")
+    assert written.exit_code == 0 and load_task("alone.py").name == "halved"
+    assert "which kernels could be one is not known: the record's order of launches is damaged" in written.output
+    record.write_text(whole)
     made = json.loads(invoke("captured", "fuse", "1", "2", "one.py", "--json").stdout)
     assert (made["task"], made["problem"]) == ("halved_softmax", "")
     assert 0 < made["predicted_us"] < sum(made["predicted_apart_us"])

@@ -20,7 +20,7 @@ from tests.processes import for_ever, gone, own_children, running, until
 from tilewright.compile.compile import Compiled, Unit, compile_all, effort, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
 from tilewright.hardware.architectures import default_board
-from tilewright.languages.cutile import cutile, toolchain
+from tilewright.languages.cutile import cutile, private, toolchain
 from tilewright.languages.cutile.toolchain import Tool
 from tilewright.records import Built, Configuration, Failed, MachineCode
 from tilewright.task.loading import load_task
@@ -140,6 +140,20 @@ def test_equal_bytecode_is_compiled_once(task: Task, started: list[list[str]]) -
     assert len(started) == 1
     assert [one.unit for one in results] == units
     assert [one.built.configuration.BLOCKS for one in results if isinstance(one.built, Built)] == [1, 2, 4] * 2
+
+
+def test_a_hint_that_asks_for_the_default_is_compiled_once(
+    task: Task, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launch of each finds its own cubin. An unknown compiler compiles both, and the machine code is equal."""
+    units = [unit(task), unit(task, num_ctas=1)]
+    plain, asked = (one.built for one in compile_all(task, units))
+    assert isinstance(plain, Built) and isinstance(asked, Built) and len(started) == 1
+    assert plain.cubin == asked.cubin and plain.cache_key != asked.cache_key
+    monkeypatch.setattr(private, "DEFAULTS_SEEN", ())
+    separate = [one.code for one in compile_all(task, units)]
+    assert len(started) == 3
+    assert len({code.code_hash for code in separate if isinstance(code, MachineCode)}) == 1
 
 
 def test_hints_reach_the_compiler(task: Task, started: list[list[str]]) -> None:

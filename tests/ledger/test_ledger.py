@@ -386,9 +386,9 @@ def test_a_damaged_ledger_is_left_alone(ledger: Ledger, path: Path) -> None:
 def test_a_newer_schema_is_left_alone(ledger: Ledger, path: Path) -> None:
     recorded(ledger, baseline_iteration())
     ledger.close()
-    query_and_commit(path, "UPDATE tilewright_ledger_schema SET version = 7")
+    query_and_commit(path, "UPDATE tilewright_ledger_schema SET version = 8")
     content = path.read_bytes()
-    with pytest.raises(StorageError, match=r"schema 7, this one has 6\); fix: update Tilewright"):
+    with pytest.raises(StorageError, match=r"schema 8, this one has 7\); fix: update Tilewright"):
         ledger.begin(run_record())
     assert path.read_bytes() == content
 

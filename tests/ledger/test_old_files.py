@@ -86,7 +86,7 @@ def test_an_old_ledger_is_brought_up_to_date_once(tmp_path: Path) -> None:
             assert len(ledger.runs()) == 2
     with sqlite3.connect(path) as connection:
         versions = connection.execute("SELECT version FROM tilewright_ledger_schema").fetchall()
-        assert versions == [(1,), (2,), (3,), (4,), (5,), (6,)]
+        assert versions == [(1,), (2,), (3,), (4,), (5,), (6,), (7,)]
     connection.close()
 
 

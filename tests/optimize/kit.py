@@ -112,6 +112,7 @@ class Lines(Entry):
     promise: float = 1.0
     tries: int = 2
     eases: tuple[Resource, ...] = ()
+    first: bool = False
 
     @property
     def about(self) -> EntryDescription:
@@ -128,6 +129,7 @@ class Lines(Entry):
             self.risk,
             tries=self.tries,
             eases=self.eases,
+            first=self.first,
         )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:

@@ -190,6 +190,21 @@ def test_the_reason_is_shown(facts: KernelFacts) -> None:
     assert f"score {one.score:.3f}" in one.why
 
 
+def of_few_blocks(folder: Path) -> KernelFacts:
+    few = facts_of(SCALE.replace("(-(-N // config.TILE),)", "(16,)").replace('"N": 4096', '"N": 1 << 24'), folder)
+    return replace(few, codes=codes_of(few.task))
+
+
+def test_the_own_space_comes_first_on_untouched_code_that_is_measured(tmp_path: Path) -> None:
+    """Sparsemax on an H200: a change of structure at the shipped hints was kept, and better hints were never tried."""
+    facts = of_few_blocks(tmp_path)
+    own, easing = Lines("A", first=True), Lines("B", expected=1.5, eases=("too few blocks",))
+    (first, _) = chosen(facts, own, easing, measured=True)
+    assert first.entry == "A" and "first on the untouched code" in first.why
+    for others in ({"measured": False}, {"measured": True, "kept": 1}):
+        assert [each.entry for each in chosen(facts, own, easing, **others)] == ["B", "A"]
+
+
 def test_an_entry_that_eases_the_limit_comes_first(tmp_path: Path) -> None:
     """16 blocks on 132 SMs: the launch of 4096 elements is limited by its start, one of 2 GiB by its few blocks."""
     small = facts_of(SCALE, tmp_path)
@@ -197,9 +212,7 @@ def test_an_entry_that_eases_the_limit_comes_first(tmp_path: Path) -> None:
     assert small.limits == ("launch",)
     entries = Lines("A", eases=("too few blocks",)), Lines("B", expected=1.5)
     assert [one.entry for one in chosen(small, *entries)] == ["B", "A"]
-    few = facts_of(SCALE.replace("(-(-N // config.TILE),)", "(16,)").replace(
-        '"N": 4096', '"N": 1 << 24'), tmp_path)  # fmt: skip
-    few = replace(few, codes=codes_of(few.task))
+    few = of_few_blocks(tmp_path)
     assert few.limits == ("too few blocks",)
     first, second = chosen(few, *entries)
     assert (first.entry, second.entry) == ("A", "B") and "eases the limit: too few blocks" in first.why

@@ -6,6 +6,8 @@
 The new task keeps the baseline's reference, tensors, tolerance and workloads, so a version cannot change how it is
 judged. Its launch function asks the version's process, which answers with data. If the process dies, hangs or sends an
 invalid answer, the version is wrong.
+
+Different threads may ask different versions at the same time. Only one thread at a time may ask a version.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.candidate import messages as said
 from tilewright.candidate.guard import FileGuard
+from tilewright.candidate.process import Gone, VersionProcess
 from tilewright.candidate.sandbox import unprotected
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.hardware.architectures import Board
@@ -40,17 +44,15 @@ from tilewright.source.source_file import SourceFile
 from tilewright.space.space import Space
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec, span
-from tilewright.tools.child import kept, workplace
+from tilewright.tools.child import workplace
 from tilewright.tools.packages import import_root
-from tilewright.worker.messages import Message, decode, encode
+from tilewright.worker.messages import Message, encode
 
 SECONDS = 60.0
 """Time limit for one answer. To answer, a version may load its files or run its launch function."""
 ALIVE = 16
-"""The most version processes at a time. If there are more, the least recently asked process is ended. A later question
-starts a new process for its version."""
-MOST_BYTES = 64 << 20
-"""The most bytes of one answer."""
+"""The most version processes at a time. If there are more, the least recently asked process is ended, but none that is
+answering. A later question starts a new process for its version."""
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -74,7 +76,10 @@ class Candidates:
         self._guard = FileGuard(files) if unprotected() else None
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(workplace())
-        self._alive: OrderedDict[str, _Process] = OrderedDict()
+        self._lock = threading.RLock()
+        """Held while the dictionary of the processes is read or changed, and while the server follows an order."""
+        self._alive: OrderedDict[str, VersionProcess] = OrderedDict()
+        self._orders = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._server = subprocess.Popen(
@@ -91,6 +96,17 @@ class Candidates:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def at_once(self) -> int:
+        """The most versions that may be asked at the same time. Only one, if a changed file has to show the culprit."""
+        return ALIVE - 1 if self._guard is None else 1
+
+    def interrupt(self) -> None:
+        """Ends the processes that are answering. Their questions, which wait in other threads, fail at once."""
+        with self._lock:
+            for version in [version for version, process in self._alive.items() if process.asked]:
+                self._end(version)
 
     def close(self) -> None:
         with suppress(MachineError):
@@ -126,11 +142,11 @@ class Candidates:
         Raises VersionError if the process fails, or if the answer is not of the type ``kind``.
         """
         try:
-            process = self._process(source)
-            answer = process.opened if question is None else process.ask(question)
+            with self._process(source) as process:
+                answer = process.opened if question is None else process.ask(question)
         except BaseException as error:  # also a time limit or Ctrl-C: the next question must not get a late answer
             status = self._end(source.key)
-            if isinstance(error, _Gone):
+            if isinstance(error, Gone):
                 self._refuse_changed_files()
                 raise VersionError(error.text or _ending(status)) from None
             raise
@@ -151,41 +167,65 @@ class Candidates:
                 self._end(source.key)
             raise VersionError(f"{path} was changed while the version ran")
 
-    def _process(self, source: _VersionFiles) -> _Process:
-        if source.key not in self._alive:
-            while len(self._alive) >= ALIVE:
-                self._end(next(iter(self._alive)))
-            scratch = Path(tempfile.mkdtemp(dir=self._folder))
-            ours, theirs = socket.socketpair()
-            with theirs:
+    @contextmanager
+    def _process(self, source: _VersionFiles) -> Iterator[VersionProcess]:
+        """Yields the version's process. It is not ended in the ``with`` block to make room for another version."""
+        with self._lock:
+            process = self._alive.get(source.key) or self._started(source.key)
+            self._alive.move_to_end(source.key)
+            process.asked = True
+        try:
+            if not hasattr(process, "opened"):
+                process.opened = process.ask(said.OpenVersion(source.where, source.files))
+            yield process
+        finally:
+            with self._lock:
+                process.asked = False
+                if self._alive.get(source.key) is not process:  # `interrupt` has ended it
+                    process.channel.close()
+
+    def _started(self, version: str) -> VersionProcess:
+        idle = [other for other, process in self._alive.items() if not process.asked]
+        for other in idle[: max(len(self._alive) - ALIVE + 1, 0)]:
+            self._end(other)
+        scratch = Path(tempfile.mkdtemp(dir=self._folder))
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
                 number = self._order({"fork": str(scratch)}, theirs.fileno())["process"]
-            process = self._alive[source.key] = _Process(int(number), ours, scratch, self.seconds)
-            process.opened = process.ask(said.OpenVersion(source.where, source.files))
-        self._alive.move_to_end(source.key)
-        return self._alive[source.key]
+            except BaseException:  # a process that has started nevertheless ends, because its channel is closed
+                ours.close()
+                raise
+        process = self._alive[version] = VersionProcess(int(number), ours, scratch, self.seconds)
+        return process
 
     def _end(self, version: str) -> int | None:
         """Ends the version's process. Returns the exit status; None if there was no process."""
-        process = self._alive.pop(version, None)
-        if process is None:
-            return None
-        process.channel.close()
-        with process.kept:
-            status = self._order({"end": process.number})["status"]
+        with self._lock:
+            process = self._alive.pop(version, None)
+            if process is None:
+                return None
+            if not process.asked:  # else another thread still reads from it
+                process.channel.close()
+            with process.kept:
+                status = self._order({"end": process.number})["status"]
         shutil.rmtree(process.scratch, ignore_errors=True)
         return int(status)
 
     def _order(self, order: Mapping[str, Any], *descriptors: int, answered: bool = True) -> dict[str, Any]:
-        packet = json.dumps(order).encode()
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
+            self._orders += 1
+            packet = json.dumps({**order, "number": self._orders}).encode()
             if descriptors:
                 socket.send_fds(self._control, [packet], list(descriptors))
             else:
                 self._control.send(packet)
             if not answered:
                 return {}
-            if answer := self._control.recv(1 << 16):
-                return dict(json.loads(answer))
+            while packet := self._control.recv(1 << 16):
+                answer: dict[str, Any] = json.loads(packet)
+                if answer["number"] == self._orders:  # else the caller of an earlier order was interrupted
+                    return answer
         raise MachineError(f"the process that loads versions ended: {self._said_at_the_end()}")
 
     def _said_at_the_end(self) -> str:
@@ -219,52 +259,6 @@ class _VersionFiles:
         for _, copy in paired:
             digest.update(Path(copy).read_bytes())
         return cls(where, paired, digest.hexdigest())
-
-
-class _Gone(Exception):
-    """A version's process gave no valid answer. ``text``: the reason; empty if the exit status shows the reason."""
-
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-
-
-class _Process:
-    """A version's process. ``channel``: the socket on which it answers."""
-
-    opened: Message
-
-    def __init__(self, number: int, channel: socket.socket, scratch: Path, seconds: float) -> None:
-        self.number, self.channel, self.scratch, self.seconds = number, channel, scratch, seconds
-        self._unread = b""
-        self.kept = ExitStack()
-        self.kept.enter_context(kept(f"kill {number}"))
-
-    def ask(self, question: Message) -> Message:
-        """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends anything but an answer."""
-        self.channel.settimeout(self.seconds)
-        try:
-            self.channel.sendall(encode(question).encode())
-            return decode(self._line())
-        except TimeoutError:
-            raise _Gone(f"gave no answer in {self.seconds:g} s") from None
-        except OSError:
-            raise _Gone from None
-        except (ValueError, RecursionError) as error:
-            raise _Gone(f"its process sent an invalid answer: {str(error)[:80]}") from None
-
-    def _line(self) -> str:
-        """Receives one line of the answer. The time limit applies to each chunk of bytes, not to the whole line."""
-        parts, size = [self._unread], len(self._unread)
-        while b"\n" not in parts[-1]:
-            part = self.channel.recv(1 << 20)
-            if not part:
-                raise _Gone
-            parts.append(part)
-            size += len(part)
-            if size > MOST_BYTES:
-                raise _Gone(f"its process answered more than {MOST_BYTES >> 20} MiB")
-        line, _, self._unread = b"".join(parts).partition(b"\n")
-        return line.decode()
 
 
 def _ending(status: int | None) -> str:
@@ -335,14 +329,14 @@ class _Code:
         asked = said.LowerLaunch(self._launch, dict(hints), tile_ir)
         try:
             answer = self._candidates.ask(self._source, asked, said.LaunchLowered)
-            code = base64.b64decode(answer.code, validate=True)
+            code, same_as = (base64.b64decode(text, validate=True) for text in (answer.code, answer.same_as))
         except VersionFailedError as error:
             return error.failed
         except (VersionError, ValueError) as error:
             return Failed("front end", str(error))
         launch = self._launch
         arch = launch.board.arch
-        return Lowered(launch.configuration, arch, answer.symbol, code, answer.options, answer.parameters)
+        return Lowered(launch.configuration, arch, answer.symbol, code, answer.options, answer.parameters, same_as)
 
 
 def _is_view(array: ArraySpec, given: ArraySpec) -> bool:

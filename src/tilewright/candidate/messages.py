@@ -107,6 +107,8 @@ class LaunchLowered(Message):
     """The lowered code, in base64."""
     options: tuple[tuple[str, Value], ...]
     parameters: tuple[str | DescriptorParameter, ...] | None
+    same_as: str
+    """`Lowered.same_as`, in base64."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The server that forks one restricted process for each version of a task.
 
 The server imports the languages and the task's packages once, and never runs edited code. The parent sends it orders as
-packets on a socket:
+packets on a socket, each with a number, which the answer repeats:
 
     import    loads the packages that all versions need; has no answer
     fork      starts a version's process, which gets the socket sent with the order; answers with the process id
@@ -20,7 +20,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -62,9 +62,13 @@ def main() -> None:
             if process == 0:
                 _version(server, sockets[0], Path(order["fork"]))
             os.close(sockets[0])
-            control.send(json.dumps({"process": process}).encode())
+            _reply(control, order, process=process)
         else:
-            control.send(json.dumps({"status": _ended(order["end"])}).encode())
+            _reply(control, order, status=_ended(order["end"]))
+
+
+def _reply(control: socket.socket, order: Mapping[str, Any], **answer: int) -> None:
+    control.send(json.dumps({**answer, "number": order["number"]}).encode())
 
 
 def _import(names: Sequence[str]) -> None:
@@ -164,8 +168,8 @@ class _Version:
         lowered = (language.tile_ir_of if asked.tile_ir else language.lower)(launch, asked.hints, config, arch)
         if isinstance(lowered, Failed):
             return said.VersionFailed(lowered.stage, lowered.reason)
-        code = base64.b64encode(lowered.code).decode()
-        return said.LaunchLowered(lowered.symbol, code, lowered.options, lowered.parameters)
+        code, same_as = (base64.b64encode(data).decode() for data in (lowered.code, lowered.same_as))
+        return said.LaunchLowered(lowered.symbol, code, lowered.options, lowered.parameters, same_as)
 
     def _launch(self, asked: said.DescribeLaunch) -> Launch:
         """Returns the launch. The last launch is cached, because a launch is first described and then lowered."""

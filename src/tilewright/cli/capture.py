@@ -13,7 +13,7 @@ from tilewright.cli import run, terminal
 from tilewright.cli.exit_codes import ended
 from tilewright.cli.shared import All, AsJson, group, print_json, write
 from tilewright.cli.terminal_table import ROWS
-from tilewright.errors import RequestError, StorageError
+from tilewright.errors import RequestError, StorageError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.records import Json
@@ -189,7 +189,12 @@ def _note_pairs(capture: Capture, row: int) -> None:
 
     if not capture.shares_arrays:
         return
-    for pair in pairs(capture).found:
+    try:
+        found = pairs(capture).found
+    except TilewrightError as error:  # the task is written, and does not need the order of launches
+        terminal.note(f"which kernels could be one is not known: {error}")
+        return
+    for pair in found:
         if row in (pair.producer, pair.consumer) and not pair.problem:
             what = f"row {pair.consumer} reads all that row {pair.producer} writes directly before it"
             terminal.note(

@@ -39,6 +39,8 @@ Resource: TypeAlias = Literal[
 NEAR_MEMORY, NEAR_COMPUTE = 0.85, 0.75
 """Shares of the speed of light. From this share on, the rate itself is the limit of a memory-bound or a compute-bound
 launch. A balanced launch counts as compute-bound."""
+NEAR_COPY = 0.95
+"""The time of a copy of as many bytes / a launch's time. From this ratio on, a memory-bound launch is at its rate."""
 LATENCY_US = 0.7
 """Time of one load from memory under light load. Chips and Cheese measured about 0.68 µs on an H100 (2023-07-02)."""
 L2_RATE = 1.4
@@ -126,8 +128,10 @@ def diagnose(
     found.sort(key=lambda limit: -limit.lost_us)
     if measured_us:  # an estimate above the time that was lost is wrong by the difference
         found = [replace(limit, lost_us=min(limit.lost_us, us - least)) for limit in found if us > least]
-    if share >= (NEAR_MEMORY if bound.kind == "memory" else NEAR_COMPUTE):
+    copies = bound.kind == "memory" and measured_us is not None and launch.copy_us() >= NEAR_COPY * us
+    if copies or share >= (NEAR_MEMORY if bound.kind == "memory" else NEAR_COMPUTE):
         rate: Resource = "memory bandwidth" if bound.kind == "memory" else "tensor rate"
+        speed += f"; a copy of as many bytes takes about {launch.copy_us():,.1f} µs" if copies else ""
         return Diagnosis(share, rung, ResourceLimit(rate, bound.speed_of_light_us, speed), tuple(found))
     if not found or found[0].lost_us < EXPLAINED * (us - least):
         why = code.unread or f"the machine code shows no limit that explains this; next: {PROFILE}"
@@ -156,6 +160,10 @@ class _Examined(Launched):
         rate = bandwidth * (L2_RATE if self.running_bytes < board.l2_bytes else 1.0)
         self.moved_us = max(self.least_us, moved / rate if code.tensor_path == "none" else 0.0)
         """The least time with the bytes that are read again. They come from the L2 if it holds them."""
+
+    def copy_us(self) -> float:
+        """Returns about the time of a copy that moves as many bytes; 0 if its launch would take a large part of it."""
+        return self.bytes_us + LAUNCH_US if self.bytes_us > 10 * LAUNCH_US else 0.0
 
     def limits(self) -> Iterator[ResourceLimit]:
         yield ResourceLimit("launch", LAUNCH_US, f"launch, start and end of the grid take about {LAUNCH_US:.0f} µs")

@@ -6,6 +6,7 @@ many threads at the same time. Only `runner` uses a GPU.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,11 @@ BARRIER = "a barrier of the block's threads"
 """The message of an assertion that marks a barrier. It occurs in Tile IR that replaces other code
 (`Language.stand_in`)."""
 Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
+
+
+def digest_of(code: bytes) -> bytes:
+    """Returns the digest of lowered code that `Lowered.identity` compares."""
+    return hashlib.sha256(code).digest()
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Lowered:
     parameters: tuple[str | DescriptorParameter, ...] | None = None
     """The dtype of each parameter of the entry, ``pointer`` for an address. None: the dtypes are read from the Tile
     IR."""
+    same_as: bytes = b""
+    """Digest of other code that gives the same cubin; empty if no other code is known to."""
     cache_key: str | None = field(default=None, compare=False)
     """Key of the cubin in the language's own disk cache, if the front end knows it before the compilation."""
 
@@ -62,7 +70,7 @@ class Lowered:
     @property
     def identity(self) -> Identity:
         """A key of the code. Two `Lowered` with the same key give the same cubin, so only one of them is compiled."""
-        return (self.arch, self.options, self.code)
+        return (self.arch, self.options, self.same_as or digest_of(self.code))
 
 
 @dataclass(frozen=True)
@@ -173,6 +181,10 @@ class Language(ABC):
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
         """Returns, for each parameter, whether it is a constant of the compiled code. Default: empty (unknown)."""
         return ()
+
+    def cache_key(self, lowered: Lowered) -> str | None:
+        """Returns the key of the code in the language's own disk cache; None if it is not known before compiling."""
+        return lowered.cache_key
 
     def remember(self, built: Sequence[Built]) -> int:
         """Stores cubins where the language's own launch finds them. Returns the number stored. Default: stores none."""

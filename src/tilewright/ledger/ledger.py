@@ -8,7 +8,7 @@
 * An iteration is appended in one transaction with all its data, even if it was reverted or crashed. `kill -9` loses at
   most the running iteration; `resume` finds the others.
 * The loading of a version is recorded before the loading starts. A version that was being loaded when the process was
-  killed is not loaded again.
+  killed is not loaded again. If several were being loaded, each of them is loaded once more, alone.
 * SQLite refuses to change or delete a row (`tables.py`).
 * Two processes may write different runs. If both append to one run, the second process is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
@@ -56,27 +56,37 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
         return self._begun(replace(record, run=record.run or self.new_name()), record.kernel, record.kind)
 
     @contextmanager
-    def loading(self, run: str, version: str) -> Iterator[None]:
+    def loading(self, run: str, version: str, together: bool = False) -> Iterator[None]:
         """Records that a version is loaded: the start before the block, and the end after it, also if it failed.
 
         version: a digest of the version's code.
-        Raises TaskError, and does not run the block, if an earlier loading of this version has no end.
+        together: whether other versions may be loaded at the same time.
+        Raises TaskError, and does not run the block, if an earlier loading of this version has no end, and no other
+        version was loaded at that time.
         """
-        query = "SELECT event, at FROM loads WHERE run = ? AND version = ? ORDER BY number DESC LIMIT 1"
+        query = "SELECT event, together, at FROM loads WHERE run = ? AND version = ? ORDER BY number DESC LIMIT 1"
         with self._writing() as connection:
             self._require_open(connection, run)
             last = connection.execute(query, (run, version)).fetchone()
-            if last is not None and last["event"] == "loading":
+            if last is not None and last["event"] == "loading" and not last["together"]:
                 raise TaskError(f"the process was killed while it loaded this version ({last['at']})")
-            self._insert_load(connection, run, version, "loading")
+            self._insert_load(connection, run, version, "loading", together)
         try:
             yield
         finally:
             with self._writing() as connection:
-                self._insert_load(connection, run, version, "ended")
+                self._insert_load(connection, run, version, "ended", together)
 
-    def _insert_load(self, connection: sqlite3.Connection, run: str, version: str, event: str) -> None:
-        insert(connection, "loads", {"run": run, "version": version, "event": event, "at": self._now()})
+    def suspects(self, run: str) -> frozenset[str]:
+        """Returns the versions of which one may have killed the process: they were being loaded at the same time."""
+        query = """SELECT version FROM loads AS last WHERE run = ? AND event = 'loading' AND together
+            AND number = (SELECT max(number) FROM loads WHERE run = last.run AND version = last.version)"""
+        with self._reading() as connection:
+            return frozenset(row["version"] for row in connection.execute(query, (run,)))
+
+    def _insert_load(self, connection: sqlite3.Connection, run: str, version: str, event: str, together: bool) -> None:
+        row: Row = {"run": run, "version": version, "event": event, "at": self._now(), "together": int(together)}
+        insert(connection, "loads", row)
 
     def append(self, run: str, iteration: Iteration) -> None:
         """Appends one iteration with all its rows in one transaction."""

@@ -118,7 +118,8 @@ _LOADS = {
     )
 }
 """The versions that `optimize` loads, added in schema 4. ``version`` is a digest of the version's code. If a
-version's last row is ``loading``, the process was killed while it loaded the version."""
+version's last row is ``loading``, the process was killed while it loaded the version. ``together``, added in schema 7:
+whether other versions may have been loaded at the same time."""
 
 
 _MERGED = {
@@ -167,12 +168,13 @@ _VERSION_3 = (
 _VERSION_4 = (*_tables(_LOADS), "CREATE INDEX loads_by_run ON loads (run, version)")
 _VERSION_5 = ("ALTER TABLE workloads ADD COLUMN searched TEXT",)
 _VERSION_6 = tuple(_tables(_MERGED))
+_VERSION_7 = ("ALTER TABLE loads ADD COLUMN together INTEGER NOT NULL DEFAULT 0",)
 
 LEDGER = Schema(
     table="tilewright_ledger_schema",
-    version=6,
-    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4, *_VERSION_5, *_VERSION_6),
-    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6},
+    version=7,
+    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4, *_VERSION_5, *_VERSION_6, *_VERSION_7),
+    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6, 6: _VERSION_7},
     earlier={
         "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
         "ledger.db is imported without a command"

@@ -1,6 +1,6 @@
 """Turns a proposal into variants that can be judged: applies each value, then loads, compiles and screens the result.
 
-    proposal → texts of each value → versions on disk → compiled in parallel → variants
+    proposal → texts of each value → versions on disk → loaded and compiled in parallel → variants
 
 A value is dropped if its code is equal to the code of the incumbent or of an earlier value. A value is also dropped if
 its code does not load, compile or launch, or is predicted to be far slower. Each dropped value leaves an `Attempt` with
@@ -9,14 +9,15 @@ the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import os
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from tilewright.candidate.client import Candidates
-from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
+from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, lower
 from tilewright.compile.screen import same_work, work_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.hardware.architectures import Board
@@ -28,6 +29,7 @@ from tilewright.languages.base import Argument
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.gates.arena import Entrant
+from tilewright.optimize.loading import Load, Loader, RecordLoading, unrecorded
 from tilewright.optimize.proposed import RefusedProposal
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.version import KernelVersion
@@ -108,8 +110,10 @@ class Variant:
 class Builder:
     """Builds versions of one task below ``folder``.
 
+    jobs: the number of versions and of compilers at a time (default: the cores of this machine).
     seconds: limit of processor time for one compiler run.
-    loading: makes the ``with`` block in which a version with the given digest is loaded, such as `Ledger.loading`.
+    recorded: records that a version is loaded, such as `Ledger.loading`.
+    suspects: the digests of the versions that are loaded alone.
     """
 
     candidates: Candidates
@@ -120,33 +124,48 @@ class Builder:
     folder: Path
     jobs: int | None = None
     seconds: float = 10.0
-    loading: Callable[[str], AbstractContextManager[None]] = lambda digest: nullcontext()
+    recorded: RecordLoading = unrecorded
+    suspects: Collection[str] = ()
 
     def build(self, requests: Sequence[Request]) -> tuple[list[Variant], list[Attempt]]:
         """Compiles versions in parallel. Returns the variants, and an `Attempt` for each value that failed."""
+        made = [versions.materialise(self.folder, name, texts) for _, name, texts in requests]
+        loads = [
+            Load(versions.digest_of(texts), partial(self._loaded, version))
+            for (*_, texts), version in zip(requests, made, strict=True)
+        ]
+        threads = min(self.jobs or os.cpu_count() or 1, self.candidates.at_once)
+        loader = Loader(threads, self.candidates.interrupt, self.recorded, self.suspects)
         loaded: list[Loaded] = []
         dropped: list[Attempt] = []
-        for value, name, texts in requests:
-            version = versions.materialise(self.folder, name, texts)
-            with noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
-                task = self.candidates.task(self.baseline, self.where, version.files).on(self.board.arch)
-                for workload in self.workloads:
-                    launch_of(task, Unit(workload, task.space.shipped, self.board))
+        for (value, _, texts), version, task in zip(requests, made, loader.outcomes(loads), strict=True):
+            with noted(dropped, value, "does not load"):
+                if isinstance(task, Exception):
+                    raise task
                 loaded.append((value, texts, version, task))
         tasks = [task for *_, task in loaded for _ in self.workloads]
         units = [Unit(each, task.space.shipped, self.board) for *_, task in loaded for each in self.workloads]
         compiled = compile_all(tasks, units, jobs=self.jobs, seconds=self.seconds)
         per_version = [compiled[at : at + len(self.workloads)] for at in range(0, len(compiled), len(self.workloads))]
-        made = [self._variant(version, tuple(own)) for version, own in zip(loaded, per_version, strict=True)]
-        dropped += [attempt for attempt in made if isinstance(attempt, Attempt)]
-        return [variant for variant in made if isinstance(variant, Variant)], dropped
+        each = [self._variant(version, tuple(own)) for version, own in zip(loaded, per_version, strict=True)]
+        dropped += [attempt for attempt in each if isinstance(attempt, Attempt)]
+        return [variant for variant in each if isinstance(variant, Variant)], dropped
+
+    def _loaded(self, version: KernelVersion) -> Task:
+        """Loads a version, which describes and lowers its launches. The task knows the answers from then on."""
+        task = self.candidates.task(self.baseline, self.where, version.files).on(self.board.arch)
+        for workload in self.workloads:
+            unit = Unit(workload, task.space.shipped, self.board)
+            launch_of(task, unit)  # raises the errors of the launch function, which `lower` returns
+            lower(task, unit)
+        return task
 
     def build_one(self, name: str, texts: Mapping[Path, str]) -> Variant:
         """Builds a version that has to compile, such as the untouched code. Raises RequestError for any failure.
 
         The loading is not recorded: a run without this version could not continue.
         """
-        variants, dropped = replace(self, loading=lambda digest: nullcontext()).build([(name, name, texts)])
+        variants, dropped = replace(self, recorded=unrecorded).build([(name, name, texts)])
         if not variants:
             error = ToolFailed if ": tool: " in dropped[0].reason else RequestError
             raise error(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")

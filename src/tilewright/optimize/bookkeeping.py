@@ -128,9 +128,11 @@ class Bookkeeping:
 
     def ranked(self) -> list[Proposal]:
         """Returns the playbook's proposals for the incumbent, the most promising first."""
-        lossy = self.setup.options.lossy
-        by_place = self.setup.options.policy == "base"
-        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed, by_place)
+        options, measured = self.setup.options, self.setup.gate.measured
+        past = Past(
+            self.setup.history, self.tried, self._kept, options.lossy, self.lowered, self.missed, measured,
+            options.policy == "base",
+        )  # fmt: skip
         ranked, failures = proposals(self.incumbent.texts, self.facts(), self.setup.entries, past)
         self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
         return ranked

@@ -34,7 +34,8 @@ now. It also applies once for each site of the same entry that was reverted on t
 get a turn."""
 NAMED = 10.0
 """Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first. It
-is added twice for a combined entry: its field contains what its parts would try alone, with more changes added."""
+is added twice for a combined entry: its field contains what its parts would try alone, with more changes added. It is
+added three times for an entry that comes first on the untouched code (`EntryDescription.first`)."""
 
 Key = tuple[str, str]
 """The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""
@@ -95,6 +96,8 @@ class Past:
     """Entries whose last kept change gained under 5 %."""
     missed: Mapping[str, int]
     """The number of each entry's sites that were reverted since the last kept change, by the entry's name."""
+    measured: bool = False
+    """Whether times are measured on a GPU. Predicted times say little about hints, so no entry comes first then."""
     by_place: bool = False
     """Whether the entries' places in the priority list of the kernel's bound alone decide the order (policy ``base``).
     An entry whose last gain was small comes after all others."""
@@ -166,8 +169,10 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
     score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
     eased = [resource for resource in about.eases if resource in facts.limits]
-    score += NAMED * (1 + bool(entry.rest)) if eased else 0.0
+    first = about.first and past.measured and not past.kept
+    score += NAMED * (3 if first else 1 + bool(entry.rest) if eased else 0)
     reasons = (
+        "first on the untouched code" if first else "",
         f"eases the limit: {', '.join(eased)}" if eased else "",
         f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",

@@ -79,15 +79,17 @@ def prepare(
     request.progress("baseline", 0, None, f"{task.name}: the untouched code")
     if missing := unprotected():
         ledger.note(f"edited code runs here without protection from {' and '.join(missing)}")
+    # The processes of the versions, of the worker and of the trusted implementation import packages at the same time,
+    # while this process counts the work.
     candidates = stack.enter_context(Candidates(request.texts))
     builder = Builder(
         candidates, task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
-        request.options.jobs, request.options.seconds, partial(ledger.loading, name),
+        request.options.jobs, request.options.seconds, partial(ledger.loading, name), ledger.suspects(name),
     )  # fmt: skip
     request = replace(request, seed=seed, session=_opened(stack, request, builder))
-    baseline = builder.build_one(BASELINE, request.texts)
-    bounds = {workload.name: bound_of(task, workload, target.board) for workload in request.workloads}
     checker = stack.enter_context(closing(VariantChecker(task, target.board, request.workloads, seed)))
+    bounds = {workload.name: bound_of(task, workload, target.board) for workload in request.workloads}
+    baseline = builder.build_one(BASELINE, request.texts)
     gate = _gate(stack, request, baseline, bounds, checker, len(interrupted[1]) if interrupted else 0)
     metrics = gate.baseline(baseline)
     if isinstance(metrics, str):

@@ -96,7 +96,8 @@ class EntryDescription:
     lists of entries; by default, entries of other packages come last. ``language`` is the language of the kernels that
     the entry changes; an entry with `ANY_LANGUAGE` changes only knobs. ``tries`` limits how often the entry is tried at
     one site; it is tried again only after another change was kept. ``eases`` names the resources that the change makes
-    a smaller limit: if one of them limits the kernel, the entry is tried first.
+    a smaller limit: if one of them limits the kernel, the entry is tried early. An entry with ``first`` comes before
+    all others on the untouched code if times are measured, so that later changes have to beat what it finds.
 
     ``together`` makes the change structural: it is tried with the entries of these names, too. They are added one after
     another to the best predicted versions, and all versions are judged as one field. So the change is compared at its
@@ -118,6 +119,7 @@ class EntryDescription:
     together: tuple[str, ...] = ()
     all_values: bool = False
     eases: tuple[Resource, ...] = ()
+    first: bool = False
 
     def place(self, kind: str) -> int:
         """Returns the entry's rank for a kind of bound."""

@@ -268,11 +268,15 @@ def _to_fix(fix: str) -> str:
 
 
 class ToolPool(ThreadPoolExecutor):
-    """Threads that wait for tools. On Ctrl-C or an error, running tools are killed and queued calls are dropped."""
+    """Threads that wait for tools. On Ctrl-C or an error, running tools are killed and queued calls are dropped.
 
-    def __init__(self, threads: int, name: str) -> None:
+    kill: kills all running tools.
+    """
+
+    def __init__(self, threads: int, name: str, kill: Callable[[], object] | None = None) -> None:
         super().__init__(threads, name)
         self._asked: list[Future[Any]] = []
+        self._kill = kill or kill_all
 
     def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future = super().submit(call, *args, **kwargs)
@@ -287,7 +291,7 @@ class ToolPool(ThreadPoolExecutor):
     def end(self) -> None:
         self.shutdown(wait=False, cancel_futures=True)
         while not all(future.done() for future in self._asked):  # a thread may be just starting its tool
-            kill_all()
+            self._kill()
             time.sleep(0.01)
 
 

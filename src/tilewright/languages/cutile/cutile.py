@@ -19,7 +19,7 @@ from cuda.tile import compilation
 
 from tilewright.errors import CompilerMissing, TaskError, ToolFailed, first_line, in_one_line
 from tilewright.hardware.machine import installed_version
-from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
+from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered, digest_of
 from tilewright.languages.cutile import private
 from tilewright.languages.cutile.first_fixes import with_first_fix
 from tilewright.languages.cutile.hints import HINTS
@@ -62,6 +62,7 @@ class CuTile(Language):
             kernel = launch.kernel.replace_hints(**_given(hints))
             signature = signature_of(kernel, launch.args)
             code = _exported(kernel, signature, arch)
+            same_as = b"" if kernel is (plain := _plain(kernel, arch)) else digest_of(_exported(plain, signature, arch))
         except ct.TileError as error:
             message = first_line(str(getattr(error, "message", "") or error))
             return Failed("front end", with_first_fix(f"{private.error_place(error)}{message}"))
@@ -70,7 +71,7 @@ class CuTile(Language):
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", with_first_fix(in_one_line(error)))
         options = (("opt_level", private.opt_level(kernel, arch)),)
-        return Lowered(config, arch, signature.symbol or "", code, options, _kinds(signature))
+        return Lowered(config, arch, signature.symbol or "", code, options, _kinds(signature), same_as)
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         return self.lower(launch, hints, config, arch)
@@ -87,7 +88,7 @@ class CuTile(Language):
         return tuple(annotation.constant for annotation in private.parameter_annotations(kernel))
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        tool, opt_level = find_tileiras(), dict(lowered.options).get("opt_level", OPT_LEVEL)
+        tool, opt_level = find_tileiras(), _opt_level(lowered)
         with child.workplace() as folder:
             source, cubin, notes = (folder / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
             source.write_bytes(lowered.code)
@@ -108,9 +109,11 @@ class CuTile(Language):
             if not cubin.exists() or not cubin.read_bytes().startswith(ELF):
                 return Failed("tool", f"tileiras reported success but wrote no cubin; fix: {REINSTALL}")
             text = notes.read_text(errors="replace") if notes.exists() else ""
-            key = private.cache_key(tool, lowered.arch, int(opt_level or 0), lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
-            return replace(built, remarks=remarks(text), cache_key=key)
+            return replace(built, remarks=remarks(text), cache_key=self.cache_key(lowered))
+
+    def cache_key(self, lowered: Lowered) -> str | None:
+        return private.cache_key(find_tileiras(), lowered.arch, int(_opt_level(lowered) or 0), lowered.code)
 
     def remember(self, built: Sequence[Built]) -> int:
         return private.store([each for each in built if each.cache_key])
@@ -124,9 +127,14 @@ class CuTile(Language):
 
     def load_front_end(self) -> None:
         find_tileiras()
+        private.load_front_end()
 
     def keep_torch_out(self) -> None:
         private.keep_torch_out()
+
+
+def _opt_level(lowered: Lowered) -> Value:
+    return dict(lowered.options).get("opt_level", OPT_LEVEL)
 
 
 def _given(hints: Hints) -> dict[str, Value]:
@@ -135,6 +143,14 @@ def _given(hints: Hints) -> dict[str, Value]:
     For other hints, None overrides the value in the kernel's decorator.
     """
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}
+
+
+def _plain(kernel: ct.kernel, arch: str) -> ct.kernel:
+    """Returns the kernel without the hints that ask for what the compiler chooses anyway; ``kernel`` if it has none."""
+    hints = private.decorated_hints(kernel, arch)
+    default = private.default_hints(find_tileiras())
+    dropped = {name: None for name, value in default.items() if hints.get(name) == value}
+    return kernel.replace_hints(**dropped) if dropped else kernel
 
 
 EXPORTED, FRONT_ENDS = 256, 32

@@ -11,7 +11,7 @@ import io
 import sys
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +25,9 @@ from tilewright.languages.cutile.toolchain import Tool
 from tilewright.records import Built
 
 KNOWN = ("1.7.",)
+DEFAULT_HINTS = {"num_ctas": 1, "occupancy": 1, "num_worker_warps": 4}
+DEFAULTS_SEEN = ((13, 4),)
+"""The versions of tileiras with which the default hints were found."""
 BYTECODE_VERSIONS = ((13, 1), (13, 2), (13, 3), (13, 4))
 """The bytecode versions that cuda-tile 1.7 writes without development features."""
 
@@ -47,6 +50,12 @@ def keep_torch_out() -> None:
         import cuda.tile._compile  # noqa: F401
     finally:
         del sys.modules["torch"]
+
+
+def load_front_end() -> None:
+    """Loads cuda-tile's front end, which cuda-tile itself loads when the first kernel is lowered."""
+    if is_known():
+        import cuda.tile._compile  # noqa: F401
 
 
 def front_end(
@@ -160,6 +169,16 @@ def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int
             value = value._by_target.get(arch, default if isinstance(default, int) else None)
         hints[field.name] = value
     return hints
+
+
+def default_hints(tool: Tool) -> Mapping[str, int]:
+    """Returns the values of hints that the compiler chooses without the hint; empty for an unknown compiler.
+
+    So two configurations that differ only in such a value have equal machine code, and one is compiled for both. Seen
+    with every kernel of the examples, and with 23 of TileGym, for three architectures, and in 108 of 108 recorded pairs
+    (bench/recorded).
+    """
+    return DEFAULT_HINTS if tool.version[:2] in DEFAULTS_SEEN else {}
 
 
 def error_place(error: ct.TileError) -> str:
