@@ -367,6 +367,17 @@ def test_the_package_of_a_version_is_imported_once(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "imports").read_text() == "xx", "once here, and once for all versions"
 
 
+def test_the_front_end_is_loaded_once_also_where_the_task_imports_torch() -> None:
+    """Before, each version imported 47 modules of cuda.tile's compiler."""
+    lines = """import sys
+sys.modules["torch"] = None  # as good as the real one: only its name is looked for
+from tilewright.languages import load_front_ends
+load_front_ends()
+assert "cuda.tile._compile" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", lines], check=True)
+
+
 def test_more_versions_than_processes_answer_in_several_threads(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.candidate.client.ALIVE", 3)
     own, names = load_task(str(file)), [f"rms_norm_{number}" for number in range(6)]

@@ -518,12 +518,12 @@ def test_a_newer_schema_is_left_alone(store: TuneLedger, path: Path) -> None:
     store.save(run, result())
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE tilewright_ledger_schema SET version = 7")
+        connection.execute("UPDATE tilewright_ledger_schema SET version = 8")
         connection.execute("ALTER TABLE runs RENAME COLUMN task TO subject")
     connection.close()
     content = path.read_bytes()
     for call in (begin, TuneLedger.runs):
-        with pytest.raises(StorageError, match=r"schema 7, this one has 6\); fix: update Tilewright") as error:
+        with pytest.raises(StorageError, match=r"schema 8, this one has 7\); fix: update Tilewright") as error:
             call(store)
         one_line(error, path)
     assert path.read_bytes() == content

@@ -79,7 +79,7 @@ class Candidates:
         self._lock = threading.RLock()
         """Held while the dictionary of the processes is read or changed, and while the server follows an order."""
         self._alive: OrderedDict[str, VersionProcess] = OrderedDict()
-        self._orders = 0
+        self._orders, self._last_line = 0, "it said nothing"
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._server = subprocess.Popen(
@@ -113,7 +113,7 @@ class Candidates:
             for version in list(self._alive):
                 self._end(version)
         self._control.close()
-        self._said_at_the_end()
+        self._writtenat_the_end()
         self._stack.close()
 
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
@@ -226,14 +226,17 @@ class Candidates:
                 answer: dict[str, Any] = json.loads(packet)
                 if answer["number"] == self._orders:  # else the caller of an earlier order was interrupted
                     return answer
-        raise MachineError(f"the process that loads versions ended: {self._said_at_the_end()}")
+        raise MachineError(f"the process that loads versions ended: {self._writtenat_the_end()}")
 
-    def _said_at_the_end(self) -> str:
+    def _writtenat_the_end(self) -> str:
         """Ends the server process. Returns the last line that the server wrote to stderr."""
-        self._server.kill()
-        with self._server:
-            stderr = self._server.stderr.read() if self._server.stderr and not self._server.stderr.closed else b""
-        return (stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        with self._lock:
+            self._server.kill()
+            with self._server:
+                if self._server.stderr is not None and not self._server.stderr.closed:
+                    written = self._server.stderr.read().decode(errors="replace")
+                    self._last_line = (written.strip().splitlines() or [self._last_line])[-1]
+            return self._last_line
 
 
 class VersionFailedError(VersionError):
