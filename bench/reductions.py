@@ -1,12 +1,13 @@
-"""Which kernels that were written without `variance` and `split_reduction` the two accept, and what is counted then.
+"""Which kernels `variance`, `split_reduction`, `scan` and `comparison` accept that were not written for them, and what
+is counted then.
 
-    python bench/reductions.py [--set-aside FOLDER] [--out FILE.json]
+    python bench/reductions.py [--entry ENTRY] [--set-aside FOLDER] [--out FILE.json]
 
 Each kernel is changed, checked by the interpreter against its float64 reference (on hostile data, too), compiled for an
 H200, and counted: bytes of all loads and stores, and the predicted time. Nothing is measured. Needs TileGym 1.5.1
 (`pip install --no-deps tilegym==1.5.1`), whose kernels are read from its files. ``reductions_set_aside.txt`` names the
-kernels that the two changes were not made for. Those of other projects are no part of this one: FOLDER holds a task
-file for each, called ``variance_NAME.py`` or ``split_reduction_NAME.py``.
+kernels that the changes were not made for. Those of other projects are no part of this one: FOLDER holds a task
+file for each, called ``variance_NAME.py``, ``scan_NAME.py`` and so on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tilewright.hardware.prediction import predict
 from tilewright.inspect.work import count
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.base import Entry, KernelFacts
-from tilewright.playbook.entries import split_reduction, variance
+from tilewright.playbook.entries import comparison, scan, split_reduction, variance
 from tilewright.records import MachineCode
 from tilewright.source.syntax import Line, Source
 from tilewright.task.loading import load_task
@@ -36,7 +37,9 @@ from tilewright.task.task import Task
 from tilewright.verify.check import check
 
 H200 = board("H200")
-ENTRIES: Mapping[str, Entry] = {"variance": variance.ENTRY, "split_reduction": split_reduction.ENTRY}
+ENTRIES: Mapping[str, Entry] = {
+    module.ENTRY.about.id: module.ENTRY for module in (variance, split_reduction, scan, comparison)
+}
 SECONDS = 60.0  # for the check of one changed kernel
 
 NORM = """
@@ -131,6 +134,29 @@ task = tw.Task(
 )
 """
 
+SPARSEMAX = """
+def reference(x, z):
+    total, count = np.cumsum(z, axis=1), np.arange(1, z.shape[1] + 1)
+    support = z > (total - 1) / count
+    tau = (np.where(support, z, 0).sum(axis=1) - 1) / np.maximum(support.sum(axis=1), 1)
+    return np.maximum(x - tau[:, None], 0)
+
+
+task = tw.Task(
+    name="sparsemax",
+    tensors={
+        "y": tw.Output(("M", "N"), "bfloat16"), "x": tw.Tensor(("M", "N"), "bfloat16"),
+        "z": tw.Tensor(("M", "N"), "float32"),
+    },
+    reference=reference, flops=lambda M, N: 8 * M * N, independent=("M",),
+    launch=lambda y, x, z, M, N: tw.Launch(
+        _sparsemax_fwd_kernel, (M, 1, 1), (y, x, z, N, 1 << (N - 1).bit_length())
+    ),
+    space=tw.Space(constants={}, hints={"occupancy": (2, 4)}, shipped={"occupancy": 4}),
+    workloads={"rows": {"M": 8192, "N": 4096}},
+)
+"""
+
 
 def of_tilegym(module: str, kernel: str, task: str) -> str:
     """Returns a task file with a kernel of TileGym, the functions that it calls, and the constants of their file."""
@@ -166,6 +192,8 @@ def in_view() -> Iterator[tuple[str, str, str]]:
     yield "split_reduction", "TileGym bmm", of_tilegym(f"{ops}bmm", "_bmm_kernel", BATCHED)
     gated = of_tilegym(f"{ops}linear_gluact_linear", "_linear_gluact_fwd_kernel", GATED)
     yield "split_reduction", "TileGym linear_gluact", gated
+    sparsemax = of_tilegym("suites/liger/cutile/sparsemax", "_sparsemax_fwd_kernel", SPARSEMAX)
+    yield from ((entry, "TileGym sparsemax", sparsemax) for entry in ("scan", "comparison"))
 
 
 def set_aside(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -218,14 +246,17 @@ def counted(task: Task) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--set-aside", metavar="FOLDER", type=Path)
+    parser.add_argument("--entry", choices=list(ENTRIES), action="append", help="only this change; may be repeated")
     parser.add_argument("--out")
     given = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         for case in set_aside(given.set_aside) if given.set_aside else in_view():
+            if case[0] not in (given.entry or ENTRIES):
+                continue
             rows.append(row := row_of(*case, Path(folder)))
             print(f"{row['entry']:16} {row['kernel']:30} {words(row)}", flush=True)
-    for entry in ENTRIES:
+    for entry in given.entry or ENTRIES:
         own = [row for row in rows if row["entry"] == entry]
         done = sum(row["applied"] for row in own), sum(row.get("verified", False) for row in own)
         print(f"{entry}: {done[0]} of {len(own)} applied, {done[1]} verified{' (set aside)' * bool(given.set_aside)}")

@@ -144,6 +144,7 @@ def test_hints_are_added_to_a_slow_change_that_fills_the_registers(registers: in
     full = {name: replace(code, registers=registers) for name, code in start.codes.items()}
     builder._screened([replace(made(1, us=1e6), codes=full)], [], change.about.together, "1")
     assert built == (["1, H=x"] if added else [])
+    assert builder._screened([], [], change.about.together, "1")[0] == [], "without a version that compiles"
 
 
 class FACTS:

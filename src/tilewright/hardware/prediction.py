@@ -85,13 +85,13 @@ instructions."""
 
 CLOCKS: Mapping[str, float] = {
     "float32": 1, "special function": 8, "conversion": 2, "integer": 2, "uniform": 0.5, "control": 0.5, "tensor": 0,
-    "local load": 0, "local store": 0, "global load": 5, "global store": 5,
+    "local load": 0, "local store": 0, "global load": 5, "global store": 5, "shuffle and vote": 4,
 }  # fmt: skip
 """For each class of instructions, the clocks of a sub-partition (a quarter of an SM) for one instruction of a warp.
 
 The clocks are 32 threads divided by a quarter of the results per clock and SM. These results are from the table of
-arithmetic throughput in the CUDA C Programming Guide (9.0: float32 128, integer and conversion to 16 bits 64, special
-functions 16). Loads and stores take one clock of the whole SM. Other classes take 1.
+arithmetic throughput in the CUDA C Programming Guide (9.0: float32 128, integer and conversion to 16 bits 64, shuffles
+32, special functions 16). Loads and stores take one clock of the whole SM. Other classes take 1.
 """
 SHARED_BYTES_A_CLOCK = 128
 """Bytes that the shared memory of an SM moves per clock."""

@@ -130,11 +130,9 @@ class FieldBuilder:
 
     def _fewer(self, variants: Sequence[Variant]) -> bool:
         """Returns whether an SM holds fewer CTAs of the best predicted variant than of the incumbent."""
-        best, board = min(variants, key=_predicted), self.facts_of(self.incumbent).board
-        held = [
-            [occupancy_of(code, board).ctas for code in variant.codes.values()] for variant in (best, self.incumbent)
-        ]
-        return any(now < before for now, before in zip(*held, strict=False))
+        board, best = self.facts_of(self.incumbent).board, sorted(variants, key=_predicted)[:1]
+        held = [[occupancy_of(code, board).ctas for code in each.codes.values()] for each in (*best, self.incumbent)]
+        return any(now < before for now, before in zip(held[0], held[-1], strict=False))
 
     def _named(self, names: Sequence[str]) -> list[Entry]:
         """Returns the entries with these names, in this order. An entry of another package may be missing."""
