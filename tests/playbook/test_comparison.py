@@ -85,6 +85,7 @@ def test_each_relation_keeps_its_sides(before: str, after: str, tmp_path: Path) 
         "ct.full((1, T), 3, ct.float32)",
         "(columns * 2 + 1)[None, :].astype(ct.float32) * 1.5",
         "ct.where(other > 0, ct.ones((1, T), ct.float32), 2.0)",
+        "ct.arange(T, dtype=ct.float32, start=1)[None, :]",
     ],
 )
 def test_divisors_of_at_least_1(divisor: str, tmp_path: Path) -> None:
@@ -104,6 +105,19 @@ def test_divisors_of_at_least_1(divisor: str, tmp_path: Path) -> None:
         (COUNT, "ct.maximum(other, 1.0)", "not proven"),
         (COUNT, "ct.full((1, T), 0.5, ct.float32)", "not proven"),
         (COUNT, "(columns * columns)[None, :].astype(ct.float32) + 1.0", "not proven"),
+        (COUNT, "ct.arange(T, dtype=ct.float32, start=-1)[None, :] + 1.0", "not proven"),
+        (COUNT, "ct.arange(T, dtype=ct.float32, step=-1)[None, :] + 1.0", "not proven"),
+        (COUNT, "ct.full((1, T), 1e39, ct.float32)", "not proven"),
+        (
+            COUNT,
+            "ct.maximum(ct.sum((other > 0).astype(ct.int64)), 1).astype(ct.int32).astype(ct.float32)",
+            "not proven",
+        ),
+        (
+            "    mean = (values - 0.5) / count  # of so many\n    larger = other > mean",
+            "    larger = values / count >= ct.max((values) / count, 1, keepdims=True)",
+            "the same quotient is computed elsewhere",
+        ),
         ("larger = ", "values = values + mean\n    larger = ", "mean is read elsewhere"),
         ("larger = ", "count = count + 1.0\n    larger = ", "count may have another value"),
         (

@@ -45,7 +45,7 @@ def range_of_values(source: Source, node: Expression | None) -> Range | None:
     if node is None:
         return None
     if (known := number(node)) is not None:
-        return Range(known, known, LITERAL)
+        return Range(known, known, LITERAL) if abs(known) < _FINITE else None
     match node:
         case cst.Name():
             found = reaching(source, node.value, node)
@@ -77,12 +77,12 @@ def _of_call(source: Source, call: cst.Call) -> Range | None:
     if name in ("bid", "num_blocks"):
         return Range(name == "num_blocks", _MOST_BLOCKS - (name == "bid"), INTEGER)
     if name == "arange":
-        return _as(Range(0, _LONGEST, INTEGER), _kind(argument(call, "dtype")))
+        return _as(_counted(call), _kind(argument(call, "dtype")))
+    if name == "full":
+        return _as(range_of_values(source, argument(call, "fill_value", 1)), _kind(argument(call, "dtype", 2)))
     if name in FILLED:
-        filled = argument(call, "fill_value", 1) if name == "full" else None
-        value = number(filled) if name == "full" else float(name == "ones")
-        kind = _kind(argument(call, "dtype", 2 if name == "full" else 1))
-        return None if value is None else _as(Range(value, value, LITERAL), kind)
+        value = float(name == "ones")
+        return _as(Range(value, value, LITERAL), _kind(argument(call, "dtype", 1)))
     elementwise = name in ("maximum", "minimum") or (name in _BUILTINS and not tile_call(source, call))
     if elementwise and len(operands) == 2:
         return _computed(source, operands[0], operands[1], max if name.startswith("max") else min)
@@ -92,6 +92,15 @@ def _of_call(source: Source, call: cst.Call) -> Range | None:
         added = range_of_values(source, operands[0])
         return _ANY if added is not None and added.kind == INTEGER else None
     return range_of_values(source, operands[0]) if name in _SAME and operands else None
+
+
+def _counted(call: cst.Call) -> Range | None:
+    """Returns the bounds of ``arange``; None if it has a step, or a start that the text does not show."""
+    start = argument(call, "start")
+    first = 0 if start is None else number(start)
+    if argument(call, "step") is not None or not isinstance(first, int):
+        return None
+    return Range(first, first + _LONGEST, INTEGER)
 
 
 def _computed(source: Source, left: Expression, right: Expression, *operations: Operation) -> Range | None:
@@ -117,9 +126,11 @@ def _fitting(found: Range | None) -> Range | None:
 
 
 def _as(found: Range | None, kind: str | None) -> Range | None:
-    """Returns the bounds of a conversion. Those of a float that becomes an integer are not kept."""
+    """Returns the bounds of a conversion. Not kept are those of a float that becomes an integer, and those of an integer
+    that may lose its upper bits."""
     if kind == INTEGER:
-        return found if found is not None and found.kind != FLOAT and found.low == int(found.low) else _ANY
+        whole = found is not None and found.kind != FLOAT and found.low == int(found.low)
+        return _fitting(Range(found.low, found.high, INTEGER)) if found is not None and whole else _ANY
     return None if kind is None or found is None else Range(found.low, found.high, kind)
 
 

@@ -9,6 +9,8 @@ the two sides are equal, both forms see it.
   does not vanish. With a c below 1, ``a * c > 0`` might be false for a small positive a. With an infinite c, the forms
   differ.
 - a * c may overflow. Its order to a finite b stays; only an infinite b of the same sign then becomes equal to it.
+- The largest of some quotients must stay equal to itself: ``b / c >= ct.max(b / c)``. So the quotient must have no other
+  use, and no other quotient may be written like it.
 - A NaN in a or b makes all four relations false, before and after.
 """
 
@@ -148,8 +150,20 @@ def _check(source: Source, function: Function, compared: ComparedQuotient) -> No
         raise NotApplicable(f"{place}: there may be fewer quotients than comparisons")
     if not effects.stores_nothing(compared.node):
         raise NotApplicable(f"{place}: the comparison has side effects")
+    if _times_computed(source, function, compared) > 1:
+        raise NotApplicable(
+            f"{place}: the same quotient is computed elsewhere, too, and may have to be equal to itself"
+        )
     if compared.name:
         _check_moved(source, function, compared, place, effects)
+
+
+def _times_computed(source: Source, function: Function, compared: ComparedQuotient) -> int:
+    """Counts the quotients in ``function`` that are written like this one."""
+    nodes = [*source.every(cst.BinaryOperation, function), *source.calls("truediv", inside=function)]
+    quotients = [parts for node in nodes if (parts := _quotient(source, node)) is not None]
+    written = [tuple(source.code(bare(part)) for part in parts) for parts in quotients]
+    return written.count((source.code(bare(compared.dividend)), source.code(bare(compared.divisor))))
 
 
 def _check_moved(source: Source, function: Function, compared: ComparedQuotient, place: str, effects: Effects) -> None:
