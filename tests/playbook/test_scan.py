@@ -150,9 +150,10 @@ def test_optimize_finds_the_gain_without_a_gpu(tmp_path: Path) -> None:
         (FLOATS.replace("values, 1)", "values, 1, flush_to_zero=True)"), "the scan has a flush_to_zero"),
         (FLOATS.replace("values, 1)", "values, 1, reverse=row > 3)"), "the scan is, or may be, in reverse"),
         (FLOATS.replace("total = ct.cumsum(values, 1)", "total = ct.cumsum(values, 1) if T else values"), "own line"),
+        (RUNNING.replace("DTYPE", "float16"), "the scan is in float16"),
         (FLOATS.replace('"N": 1000', '"N": 500').replace("<< (", "<< (0 * "), "the scan has 2 elements; from 512 on"),
     ],
-    ids=["columns", "flush", "a condition", "in an expression", "short"],
+    ids=["columns", "flush", "a condition", "in an expression", "float16", "short"],
 )
 def test_other_scans_say_why_they_stay(changed: str, reason: str, tmp_path: Path) -> None:
     source, facts = Source("task.py", changed), launch_facts(changed, tmp_path)

@@ -22,6 +22,7 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, parameters
+from tilewright.playbook.analyses.dtypes import Dtypes
 from tilewright.playbook.analyses.expressions import fitting, line_of
 from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true
@@ -38,6 +39,7 @@ from tilewright.playbook.base import (
 from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Changes, Expression, Function, Line, Source, argument, dotted, number
 from tilewright.source.values import Known, value_of_text
+from tilewright.task.tensors import ArraySpec
 
 LENGTHS = (32, 64, 128)
 """The lengths of a row, the fastest on an H200 first."""
@@ -52,7 +54,7 @@ class Scan(Rewriting[Rewritable[cst.Call]]):
         name="two-level scan",
         what="ct.cumsum of a long axis as a scan of short rows and a scan of their sums",
         when=f"a scan of at least {LONG} elements along the last axis of a tile",
-        when_not="short scans; scans in reverse or with a rounding mode; custom scans",
+        when_not="short scans; scans in float16, in reverse or with a rounding mode; custom scans",
         priority={"memory": 1, "balanced": 2, "compute": 4},
         eases=("issue slots", "residency"),
         together=HINTS_OF_TILES,
@@ -80,6 +82,8 @@ class Scan(Rewriting[Rewritable[cst.Call]]):
         )
         for call in calls:
             lengths, values = _possible(source, call, facts)
+            if _in_float16(source, call, facts):
+                return "the scan is in float16: the sum of a row may overflow where no sum up to an element does"
             if lengths and not values:
                 return f"the scan has {max(lengths)} elements; from {LONG} on, two levels are faster"
         return super().why_not(source, facts)
@@ -92,7 +96,20 @@ def _possible(source: Source, call: cst.Call, facts: KernelFacts) -> tuple[list[
     lengths = [each for each in known if isinstance(each, int)]
     if not lengths or len(lengths) < len(known) or min(lengths) < LONG:
         return lengths if len(lengths) == len(known) else [], ()
+    if _in_float16(source, call, facts):
+        return lengths, ()
     return lengths, tuple(row for row in LENGTHS if all(each % row == 0 and each // row > 1 for each in lengths))
+
+
+def _in_float16(source: Source, call: cst.Call, facts: KernelFacts) -> bool:
+    """Returns whether a scan adds in float16. `ct.sum` may add elements that are no neighbours, and so overflow."""
+    kernel, tile = source.function_of(call), argument(call, "x", 0)
+    for launch in facts.launches:
+        given = passed(source, launch) if kernel == facts.kernel else {}
+        arrays = {name: str(value.dtype) for name, value in given.items() if isinstance(value, ArraySpec)}
+        if Dtypes(source, source.functions[kernel], arrays).of(tile) == "float16":
+            return True
+    return False
 
 
 def _names(source: Source, call: cst.Call, facts: KernelFacts) -> Iterator[dict[str, Known | ast.expr]]:

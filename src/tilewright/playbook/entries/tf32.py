@@ -7,16 +7,16 @@ H200 it was tried once and kept, and matmul_fp32 ran 48 times as fast in the end
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import parameters, values_by_name
+from tilewright.playbook.analyses.dataflow import parameters
+from tilewright.playbook.analyses.dtypes import ANY, Dtypes
 from tilewright.playbook.analyses.expressions import operands_of, text_of
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Expression, Function, Source, argument, dotted
+from tilewright.source.syntax import Expression, Function, Source, dotted
 from tilewright.task.tensors import ArraySpec
 
 EFFECT = Effect.assumed(1.5, 8.0, kept=1, of=1)
@@ -100,72 +100,6 @@ def _is_tf32(source: Source, function: Function, node: Expression) -> bool:
 def _short(source: Source, node: Expression) -> str:
     text = " ".join(source.code(node).split())
     return text if len(text) <= 24 else f"{text[:23]}…"
-
-
-_LIKE_FIRST = (  # functions whose result has the dtype of their first operand
-    "load", "gather", "reshape", "permute", "transpose", "broadcast_to", "expand_dims", "extract", "sum", "max",
-    "min", "prod", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "abs", "negative", "maximum", "minimum",
-    "add", "sub", "mul", "truediv",
-)  # fmt: skip
-ANY = "any"  # the dtype of a scalar literal, which takes the dtype of the tile in an operation
-_METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
-_MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
-
-
-class Dtypes:
-    """Finds the dtypes of expressions in one function. ``arrays`` are the dtypes of its array parameters."""
-
-    def __init__(self, source: Source, function: Function, arrays: Mapping[str, str]) -> None:
-        self.source, self.arrays = source, arrays
-        self.values = values_by_name(source, function)
-        self._open: set[str] = set()  # names that are being read: an accumulator is computed from its own value
-
-    def of(self, node: Expression | None) -> str | None:
-        """Returns the dtype of a tile or array, `ANY` for a scalar literal, or None if the text does not show the
-        dtype."""
-        match node:
-            case cst.Integer() | cst.Float():
-                return ANY
-            case cst.Name():
-                return self._named(node.value)
-            case cst.Subscript(value=inside) | cst.UnaryOperation(expression=inside):
-                return self.of(inside)
-            case cst.BinaryOperation():
-                left, right = self.of(node.left), self.of(node.right)
-                return right if left in (ANY, right) else left if right == ANY else None
-            case cst.Call():
-                return self._called(node)
-        return None
-
-    def _named(self, name: str) -> str | None:
-        if name in self._open:
-            return ANY
-        if name not in self.values:
-            return self.arrays.get(name)
-        self._open.add(name)
-        found = {self.of(value) for value in self.values[name]} - {ANY}
-        self._open.discard(name)
-        return found.pop() if len(found) == 1 else None
-
-    def _called(self, call: cst.Call) -> str | None:
-        called, module = dotted(call.func), f"{self.source.tile_module}."
-        name = called.removeprefix(module)
-        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-        if method == "astype":
-            return self._dtype(argument(call, "dtype", 1 if called.startswith(module) else 0))
-        if name in _MADE:
-            return self._dtype(argument(call, "dtype", _MADE[name]))
-        if name in ("mma", "where"):
-            return self.of(argument(call, "acc", 2))
-        if name in _LIKE_FIRST and call.args:
-            return self.of(call.args[0].value)
-        return self.of(call.func.value) if isinstance(call.func, cst.Attribute) and method in _METHODS else None
-
-    def _dtype(self, node: Expression | None) -> str | None:
-        """Returns the dtype that an argument such as ``ct.float32`` or ``x.dtype`` names; None if unknown."""
-        if isinstance(node, cst.Attribute) and node.attr.value == "dtype":
-            return self.of(node.value)
-        return dotted(node).split(".")[-1] or None if node is not None else None
 
 
 ENTRY = Tf32(
