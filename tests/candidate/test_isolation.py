@@ -11,10 +11,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,7 @@ import pytest
 from tests.made_runs import run_record
 from tests.processes import PATIENCE, ended, for_ever, gone, running, until
 
+from tilewright.candidate import server
 from tilewright.candidate.client import Candidates, VersionError
 from tilewright.candidate.sandbox import unprotected
 from tilewright.compile.compile import Unit, compile_all, launch_of
@@ -407,6 +410,26 @@ def test_an_order_that_is_interrupted_leaves_no_answer_for_the_next(file: Path) 
             finally:
                 os.kill(candidates._server.pid, signal.SIGCONT)
             assert code(version(candidates, file, lines))
+
+
+def test_an_interrupt_ends_a_server_that_hangs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.candidate.client.HANGS", 0.2)
+    with Candidates([file]) as candidates, ThreadPoolExecutor(1) as thread:
+        os.kill(candidates._server.pid, signal.SIGSTOP)
+        asked = thread.submit(version, candidates, file)
+        assert until(lambda: candidates._orders == 2)
+        candidates.interrupt()
+        with pytest.raises(MachineError, match="the process that loads versions ended"):
+            asked.result(PATIENCE)
+
+
+def test_a_process_without_its_own_group_is_ended() -> None:
+    process = subprocess.Popen(["sleep", for_ever()])
+    (late := Timer(PATIENCE, process.kill)).start()
+    began = time.monotonic()
+    assert server._ended(process.pid) == -signal.SIGKILL
+    late.cancel()
+    assert time.monotonic() - began < PATIENCE / 4
 
 
 def test_a_server_that_is_gone_is_the_machines_fault(file: Path) -> None:

@@ -53,6 +53,8 @@ SECONDS = 60.0
 ALIVE = 16
 """The most version processes at a time. If there are more, the least recently asked process is ended, but none that is
 answering. A later question starts a new process for its version."""
+HANGS = 10.0
+"""A server that takes longer than this number of seconds for one order is ended by `Candidates.interrupt`."""
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -103,17 +105,25 @@ class Candidates:
         return ALIVE - 1 if self._guard is None else 1
 
     def interrupt(self) -> None:
-        """Ends the processes that are answering. Their questions, which wait in other threads, fail at once."""
-        with self._lock:
+        """Ends the processes that are answering. Their questions, which wait in other threads, fail at once.
+
+        Ends the server if it hangs, for example in the import of a package: a thread that waits for it holds the lock.
+        """
+        if not self._lock.acquire(timeout=HANGS):
+            self._server.kill()
+            return
+        try:
             for version in [version for version, process in self._alive.items() if process.asked]:
                 self._end(version)
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         with suppress(MachineError):
             for version in list(self._alive):
                 self._end(version)
         self._control.close()
-        self._writtenat_the_end()
+        self._said_at_the_end()
         self._stack.close()
 
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
@@ -205,7 +215,10 @@ class Candidates:
             process = self._alive.pop(version, None)
             if process is None:
                 return None
-            if not process.asked:  # else another thread still reads from it
+            if process.asked:  # another thread still reads from it, and now reads its end
+                with suppress(OSError):
+                    process.channel.shutdown(socket.SHUT_RDWR)
+            else:
                 process.channel.close()
             with process.kept:
                 status = self._order({"end": process.number})["status"]
@@ -226,9 +239,9 @@ class Candidates:
                 answer: dict[str, Any] = json.loads(packet)
                 if answer["number"] == self._orders:  # else the caller of an earlier order was interrupted
                     return answer
-        raise MachineError(f"the process that loads versions ended: {self._writtenat_the_end()}")
+        raise MachineError(f"the process that loads versions ended: {self._said_at_the_end()}")
 
-    def _writtenat_the_end(self) -> str:
+    def _said_at_the_end(self) -> str:
         """Ends the server process. Returns the last line that the server wrote to stderr."""
         with self._lock:
             self._server.kill()

@@ -83,8 +83,9 @@ def _import(names: Sequence[str]) -> None:
 
 def _ended(process: int) -> int:
     """Ends a version's process. Returns its exit status as `subprocess` does: negative for a signal."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process, signal.SIGKILL)
+    for kill in (os.killpg, os.kill):  # a process that has just started may not have its group yet
+        with suppress(ProcessLookupError, PermissionError):
+            kill(process, signal.SIGKILL)
     try:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     except ChildProcessError:
