@@ -126,8 +126,8 @@ def _fitting(found: Range | None) -> Range | None:
 
 
 def _as(found: Range | None, kind: str | None) -> Range | None:
-    """Returns the bounds of a conversion. Not kept are those of a float that becomes an integer, and those of an integer
-    that may lose its upper bits."""
+    """Returns the bounds of a conversion. Those of a float that becomes an integer are not kept. Nor are those
+    of an integer that may lose its upper bits."""
     if kind == INTEGER:
         whole = found is not None and found.kind != FLOAT and found.low == int(found.low)
         return _fitting(Range(found.low, found.high, INTEGER)) if found is not None and whole else _ANY

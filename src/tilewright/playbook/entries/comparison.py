@@ -9,8 +9,8 @@ the two sides are equal, both forms see it.
   does not vanish. With a c below 1, ``a * c > 0`` might be false for a small positive a. With an infinite c, the forms
   differ.
 - a * c may overflow. Its order to a finite b stays; only an infinite b of the same sign then becomes equal to it.
-- The largest of some quotients must stay equal to itself: ``b / c >= ct.max(b / c)``. So the quotient must have no other
-  use, and no other quotient may be written like it.
+- The largest of some quotients must stay equal to itself: ``b / c >= ct.max(b / c)``. So the quotient must have no
+  other use, and no other quotient may be written like it.
 - A NaN in a or b makes all four relations false, before and after.
 """
 
