@@ -118,6 +118,11 @@ def test_divisors_of_at_least_1(divisor: str, tmp_path: Path) -> None:
             "    larger = values / count >= ct.max((values) / count, 1, keepdims=True)",
             "the same quotient is computed elsewhere",
         ),
+        (
+            "    mean = (values - 0.5) / count  # of so many\n    larger = other > mean",
+            "    again = count\n    larger = values / count >= ct.max(values / again, 1, keepdims=True)",
+            "the same quotient is computed elsewhere",
+        ),
         ("larger = ", "values = values + mean\n    larger = ", "mean is read elsewhere"),
         ("larger = ", "count = count + 1.0\n    larger = ", "count may have another value"),
         (

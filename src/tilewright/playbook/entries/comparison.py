@@ -10,7 +10,7 @@ the two sides are equal, both forms see it.
   differ.
 - a * c may overflow. Its order to a finite b stays; only an infinite b of the same sign then becomes equal to it.
 - The largest of some quotients must stay equal to itself: ``b / c >= ct.max(b / c)``. So the quotient must have no
-  other use, and no other quotient may be written like it.
+  other use, and no other quotient may have the same operands.
 - A NaN in a or b makes all four relations false, before and after.
 """
 
@@ -159,11 +159,21 @@ def _check(source: Source, function: Function, compared: ComparedQuotient) -> No
 
 
 def _times_computed(source: Source, function: Function, compared: ComparedQuotient) -> int:
-    """Counts the quotients in ``function`` that are written like this one."""
+    """Counts the quotients in ``function`` of the same two operands as this one, also under other names."""
     nodes = [*source.every(cst.BinaryOperation, function), *source.calls("truediv", inside=function)]
     quotients = [parts for node in nodes if (parts := _quotient(source, node)) is not None]
-    written = [tuple(source.code(bare(part)) for part in parts) for parts in quotients]
-    return written.count((source.code(bare(compared.dividend)), source.code(bare(compared.divisor))))
+    written = [tuple(_written(source, part) for part in parts) for parts in quotients]
+    return written.count((_written(source, compared.dividend), _written(source, compared.divisor)))
+
+
+def _written(source: Source, node: Expression) -> str:
+    """Returns the text of an operand; for a name, that of its value."""
+    while isinstance(node, cst.Name):
+        found = reaching(source, node.value, node)
+        if found is None or found.value is None:
+            break
+        node = found.value
+    return "".join(source.code(bare(node)).split())
 
 
 def _check_moved(source: Source, function: Function, compared: ComparedQuotient, place: str, effects: Effects) -> None:
