@@ -220,7 +220,9 @@ def test_a_versions_launch_is_data_and_equals_its_own(candidates: Candidates, fi
             assert (a.grid, a.args) == (b.grid, b.args)
             mine, theirs = language_of(a.kernel), language_of(b.kernel)
             assert mine.arguments(a) == theirs.arguments(b)
-            assert mine.lower(a, hints, config, "sm_90") == theirs.lower(b, hints, config, "sm_90")
+            code, described = mine.lower(a, hints, config, "sm_90"), theirs.lower(b, hints, config, "sm_90")
+            assert code == described and isinstance(code, Lowered)
+            assert mine.cache_key(code) == theirs.cache_key(code) is not None
             assert mine.kernel_name(a.kernel) == theirs.kernel_name(b.kernel)
             assert mine.decorated_hints(a.kernel, "sm_90") == theirs.decorated_hints(b.kernel, "sm_90")
             assert mine.constant_parameters(a.kernel) == theirs.constant_parameters(b.kernel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Built
+from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.functions import FunctionEngine
@@ -81,6 +83,16 @@ def test_what_a_check_will_launch_is_compiled_once_and_remembered(
     assert len(started) == len(remembered) == 3
     assert compiling(config, {"N": 35}, task.arrays({"N": 35})) is None
     assert len(started) == 3, "asked again, it is known"
+
+
+def test_configurations_that_share_a_cubin_are_each_remembered(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch with a hint looks for the cubin of its own bytecode."""
+    keys: list[str | None] = []
+    monkeypatch.setattr(CuTile, "remember", lambda self, built: keys.extend(one.cache_key for one in built))
+    space = Space(constants={"TILE": (16,)}, hints={"num_ctas": (None, 1)}, shipped={"TILE": 16, "num_ctas": None})
+    compiling = Compiling(replace(task, space=space), BOARD, to_machine_code=True)
+    compiling.ahead([(space.shipped.replace(num_ctas=value), case(33)) for value in (None, 1)])
+    assert len(compiling._known) == 1 and len(set(keys)) == 2
 
 
 def test_the_interpreter_needs_no_machine_code(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,9 @@ class Described(Language):
     def constant_parameters(self, kernel: DescribedKernel) -> tuple[bool, ...]:
         return kernel.constants
 
+    def cache_key(self, lowered: Lowered) -> str | None:
+        return self.language.cache_key(lowered)
+
     def remember(self, built: Sequence[Built]) -> int:
         return self.language.remember(built)
 

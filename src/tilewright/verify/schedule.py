@@ -110,7 +110,7 @@ class Compiling:
         """Compiles the launches of all cases on all CPU cores, and stores the cubins in the front end's cache."""
         if not self.to_machine_code:
             return
-        jobs: dict[Identity, Job] = {}
+        jobs: dict[tuple[Identity, bytes], Job] = {}
         for configuration, case in cases:
             arrays = self.task.arrays(case.sizes)
             if case.layout != ROW_MAJOR:
@@ -120,12 +120,13 @@ class Compiling:
                 }
             job = self._lowered(configuration, case.sizes, arrays)
             if not isinstance(job, Failed):
-                jobs[job[1].identity] = job
+                jobs[job[1].identity, job[1].code] = job
+        distinct = {lowered.identity: (language, lowered) for language, lowered in jobs.values()}
         with ToolPool(os.cpu_count() or 1, "tileiras") as pool:
-            outcomes = tuple(pool.map(self._assembled, jobs.values()))
-        for (language, _), built in zip(jobs.values(), outcomes, strict=True):
-            if isinstance(built, Built):
-                language.remember([built])
+            built = dict(zip(distinct, pool.map(self._assembled, distinct.values()), strict=True))
+        for language, lowered in jobs.values():  # codes of one identity share the cubin, but not the key
+            if isinstance(shared := built[lowered.identity], Built):
+                language.remember([replace(shared, cache_key=language.cache_key(lowered) or shared.cache_key)])
 
     def _lowered(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Job | Failed:
         try:
