@@ -2,10 +2,9 @@
 
 Most kernels ship one configuration. For such a kernel, other tile sizes near the shipped ones and the configurations of
 a template are compiled for the workload that takes longest; of a large declared space, those with the shipped hints and
-any number of warps.
-The best of these are compiled again, with other compiler hints.
-The best with and without hints are then compiled for every workload and ranked by the geometric mean of their predicted
-times. Of configurations with equal machine code on all workloads, only one is kept. No kernel is run.
+any number of warps. The best of these are compiled again, with other compiler hints. The best with and without hints
+are then compiled for every workload and ranked by the geometric mean of their predicted times. Of configurations with
+equal machine code on all workloads, only one is kept. No kernel is run.
 """
 
 from __future__ import annotations
