@@ -132,13 +132,10 @@ def gained(result: Mapping[str, Any], home: Path) -> Row:
 
 
 def kept(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the changes of the last version. A change that failed the last check on hostile data is undone."""
-    undone = {row["commit"] for row in iterations if row["status"] == "revert"}
-    return [
-        f"{row['entry']} {row['value']}"
-        for row in iterations[1:]
-        if row["status"] == "keep" and row["commit"] not in undone
-    ]
+    """Returns the changes of the last version. A change that fails the last check, on hostile data, is undone."""
+    undone = {row["optimization"].split(":")[0] for row in iterations}
+    found = [row for row in iterations[1:] if row["status"] == "keep" and f"undo {row['n']}" not in undone]
+    return [f"{row['entry']} {row['value']}" for row in found]
 
 
 def time_of(metrics: Mapping[str, Any]) -> float:
