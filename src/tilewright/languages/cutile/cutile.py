@@ -148,7 +148,7 @@ def _given(hints: Hints) -> dict[str, Value]:
 def _plain(kernel: ct.kernel, arch: str) -> ct.kernel:
     """Returns the kernel without the hints that ask for what the compiler chooses anyway; ``kernel`` if it has none."""
     hints = private.decorated_hints(kernel, arch)
-    default = private.default_hints(find_tileiras())
+    default = private.default_hints(find_tileiras(), arch)
     dropped = {name: None for name, value in default.items() if hints.get(name) == value}
     return kernel.replace_hints(**dropped) if dropped else kernel
 
