@@ -27,7 +27,7 @@ LOADED = ("array", "index", "shape")
 
 
 @dataclass(frozen=True)
-class _Load:
+class _TileLoad:
     """A tile load. ``elements`` is equal for loads of the same elements in the same sequence."""
 
     array: str
@@ -63,7 +63,7 @@ class LoadedElements:
     function: Function
     effects: Effects
     one_array: Mapping[str, str]
-    _held: dict[str, _Load] = field(default_factory=dict)
+    _held: dict[str, _TileLoad] = field(default_factory=dict)
     """Name → the load whose elements it holds, perhaps reshaped."""
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class LoadedElements:
                 return argument(value, "x", 0)
         return None
 
-    def _load(self, value: Expression, text: Text) -> _Load | None:
+    def _load(self, value: Expression, text: Text) -> _TileLoad | None:
         """Reads ``ct.load(array, (…), (…), …)``. Returns None for anything else."""
         if not isinstance(value, cst.Call) or self.effects.name_of(value) != "load":
             return None
@@ -130,7 +130,7 @@ class LoadedElements:
             return None
         given = {key: text(each) for key, each in keywords(value).items() if key not in (*LOADED, *HINTS, "order")}
         found = self._arrays[name], tuple(sorted(axes.items())), sequence, tuple(sorted(given.items()))
-        return _Load(name, shape, found)
+        return _TileLoad(name, shape, found)
 
 
 def _order(order: Expression | None, rank: int) -> list[int] | None:

@@ -39,7 +39,8 @@ class OnePass(Entry):
     about = EntryDescription(
         id="one_pass",
         name="one pass over a row",
-        what="one tile for the whole row in place of loops over its chunks; each element is loaded once",
+        what="one tile for the whole row in place of loops over its chunks; each element is loaded once, also if one "
+        "array is two parameters",
         when="a block reads its row more than once, and the row fits into registers (32768 elements)",
         when_not="longer rows; rows that are read only once; rows that are loaded again to save registers; "
         "a kernel that gets one array for two parameters here, but two arrays in another launch",
