@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 
 from tilewright.hardware.architectures import Board
 from tilewright.playbook.base import Site
 from tilewright.records import Checked
 from tilewright.task.task import Task
-from tilewright.testing.entries import H200
+from tilewright.testing.entries import H200, loaded
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run.memory import Memory
 from tilewright.verify.check import InterpreterChecker
+from tilewright.verify.images import storage
 
 
 def verdict(task: Task, on: Board = H200) -> Checked:
@@ -21,6 +28,20 @@ def verdict(task: Task, on: Board = H200) -> Checked:
     finally:
         checker.close()
     return next((one for one in said if not one.verdict.startswith("correct")), said[0])
+
+
+def run_of(text: str, folder: Path, output: str = "out") -> tuple[bytes, float]:
+    """The output of a task on its only workload, bit by bit, and the FLOP of its products."""
+    task = loaded(text, folder)
+    [workload] = task.selected(None)
+    arrays, rng = task.arrays(workload.dims), np.random.default_rng(7)
+    runnable = Launcher(task, H200).runnable(task.space.shipped, workload.dims, arrays)
+    data = {name: rng.normal(0, 1, spec.shape).astype(storage(spec.dtype)) for name, spec in arrays.items()}
+    memory = Memory()
+    addresses = {name: memory.allocate(name, array).address for name, array in data.items()}
+    done = run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)
+    assert not done.findings
+    return data[output].tobytes(), done.counts.tensor_flop
 
 
 def only(sites: Sequence[Site], what: str = "") -> Site:

@@ -184,3 +184,56 @@ task = tw.Task(
 )
 EQUAL = CAUSAL.replace("range(row + 1)", "range(3)")
 SHRINKING = CAUSAL.replace("range(row + 1)", "range(row, 32)")
+
+LATENT = (
+    HEAD
+    + """
+@ct.kernel
+def latent(K, V, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], DEPTH: ct.Constant[int]):
+    batch = ct.bid(0)
+    total = ct.zeros((TILE, DEPTH), ct.float32)
+    step = 0
+    for start in range(0, ROWS, TILE):
+        k = ct.load(
+            K, index=(batch, step, 0), shape=(1, TILE, DEPTH), padding_mode=ct.PaddingMode.ZERO, latency=2
+        )
+        k = ct.reshape(k, (TILE, DEPTH))
+        weight = ct.max(k, axis=1, keepdims=True)
+        # the values
+        v = ct.load(
+            V,
+            (step, batch, 0),
+            (TILE, 1, DEPTH),
+            order=(1, 0, 2),
+            padding_mode=ct.PaddingMode.ZERO,
+            allow_tma=True,
+        )
+        v = ct.reshape(v, (TILE, DEPTH))
+        total = total + weight * v
+        step += 1
+    total = ct.reshape(ct.sum(total, axis=0), (1, DEPTH))
+    ct.store(y, (batch, 0), total)
+
+
+def reference(x):
+    return (x.max(axis=2, keepdims=True) * x).sum(axis=1)
+
+
+def launch(x, y, B, M, N):
+    return tw.Launch(latent, (B,), (x, x, y, M, 32, N))
+
+
+task = tw.Task(
+    name="latent",
+    tensors={"x": tw.Tensor(("B", "M", "N"), "float32"), "y": tw.Output(("B", "N"), "float32")},
+    reference=reference,
+    launch=launch,
+    flops=lambda B, M, N: 3 * B * M * N,
+    independent=("B",),
+    serves=lambda B, M, N: N == 32,
+    space=tw.Space(constants={}, shipped={}),
+    workloads={"batches": {"B": 264, "M": 500, "N": 32}},
+)
+"""
+)
+"""One array is passed for two parameters, and loaded through both."""

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import libcst as cst
-import numpy as np
 import pytest
-from tests.playbook.kit import changed_lines, verdict
+from tests.playbook.kit import changed_lines, run_of, verdict
 from tests.playbook.masked import CAUSAL, COUNTED, GRADIENT, LOADED, MASK, STEPS, STORED, TIGHT, UNKNOWN, WIDE, WINDOW
 from tests.playbook.plain import NORM, applied
 
@@ -19,11 +18,7 @@ from tilewright.playbook.entries.causal_skip import LEFT_OUT
 from tilewright.playbook.entries.mask_split import BRANCH, TWO_LOOPS
 from tilewright.playbook.entries.mask_split import ENTRY as SPLIT
 from tilewright.source.syntax import Source
-from tilewright.testing.entries import H200, EntryContract, codes_of, loaded
-from tilewright.tileir.run.interpreter import run
-from tilewright.tileir.run.launching import Launcher
-from tilewright.tileir.run.memory import Memory
-from tilewright.verify.images import storage
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 
 class TestCausalSkip(EntryContract):
@@ -36,20 +31,6 @@ class TestMaskSplit(EntryContract):
     entry = SPLIT
     examples: ClassVar = {"causal": TIGHT, "a gradient": GRADIENT}
     elsewhere: ClassVar = {"a loaded mask": LOADED, "every second key": UNKNOWN, "no mask": NORM}
-
-
-def run_of(text: str, folder: Path) -> tuple[bytes, float]:
-    """The output of a task on its only workload, bit by bit, and the FLOP of its products."""
-    task = loaded(text, folder)
-    [workload] = task.selected(None)
-    arrays, rng = task.arrays(workload.dims), np.random.default_rng(7)
-    runnable = Launcher(task, H200).runnable(task.space.shipped, workload.dims, arrays)
-    data = {name: rng.normal(0, 1, spec.shape).astype(storage(spec.dtype)) for name, spec in arrays.items()}
-    memory = Memory()
-    addresses = {name: memory.allocate(name, array).address for name, array in data.items()}
-    done = run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)
-    assert not done.findings
-    return data["out"].tobytes(), done.counts.tensor_flop
 
 
 CASES = {

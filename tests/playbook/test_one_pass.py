@@ -7,22 +7,30 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.playbook.kit import changed_lines, verdict
+from tests.playbook.kit import changed_lines, run_of, verdict
 from tests.playbook.plain import SCALE_ROWS, applied, launch_facts
-from tests.playbook.row_loops import LEAVES, LONG, ONCE, RELOADED, SOFTMAX, TWICE
+from tests.playbook.row_loops import LATENT, LEAVES, LONG, ONCE, RELOADED, SOFTMAX, TWICE
 
 from tilewright.inspect.work import count
 from tilewright.playbook.analyses.chunk_loops import chunked
+from tilewright.playbook.analyses.loaded_elements import one_array
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries.one_pass import ENTRY, LOADED_ONCE, WHOLE_ROW
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, loaded
 
+IF_ONE = f"{LOADED_ONCE} if V is K"
+
 
 class TestOnePass(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {"two loops": TWICE, "in a persistent kernel": SOFTMAX, "no loop": RELOADED}
+    examples: ClassVar = {
+        "two loops": TWICE,
+        "in a persistent kernel": SOFTMAX,
+        "no loop": RELOADED,
+        "one array": LATENT,
+    }
     elsewhere: ClassVar = {
         "each row once": SCALE_ROWS,
         "rows that do not fit": LONG,
@@ -97,6 +105,57 @@ def test_a_launch_that_uses_the_chunk_elsewhere_is_refused(tmp_path: Path) -> No
     site = ENTRY.sites(Source("task.py", TWICE), TestOnePass._facts(TWICE))[0]
     with pytest.raises(NotApplicable, match="uses config.TILE_N for more than the size of a chunk"):
         ENTRY.apply(Source("task.py", text), replace(site), WHOLE_ROW)
+
+
+def test_an_array_that_is_two_parameters_is_loaded_once(tmp_path: Path) -> None:
+    new = applied(ENTRY, LATENT, tmp_path, IF_ONE, "if each launch passes one array as K and V")
+    added = ["# Right only if each launch passes one array as K and V.", "v = ct.reshape(k, (TILE, 1, DEPTH))"]
+    assert changed_lines(LATENT, new)[1] == added
+    before, after = loaded(LATENT, tmp_path), loaded(new, tmp_path)
+    moved = [count(task, task.workload("batches"), H200).moved for task in (before, after)]
+    assert moved[1] / moved[0] == pytest.approx(1 / 2, rel=0.03)
+    assert verdict(after).verdict.startswith("correct")
+    outputs = [run_of(text.replace('"B": 264', '"B": 3'), tmp_path, "y")[0] for text in (LATENT, new)]
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(x, x, y, M", "(x, y, y, M"),
+        ("(x, x, y, M", "(x, x, x, M"),
+        ("        step += 1", "        ct.store(V, (batch, step, 0), total)\n        step += 1"),
+        ("        step += 1", "        ct.scatter(K, (batch, 0, 0), 1.0)\n        step += 1"),
+        ("(step, batch, 0)", "(batch, step, 0)"),
+        ("        # the values", "        step += 1"),
+        ("(step, batch, 0),\n            (TILE, 1, DEPTH),\n            order=(1, 0, 2)",
+         "(0, batch, step),\n            (DEPTH, 1, TILE),\n            order=(2, 0, 1)"),
+        ("(TILE, 1, DEPTH)", "(TILE, 1, 32)"),
+        ("            padding_mode=ct.PaddingMode.ZERO,\n", ""),
+        ("            allow_tma=True", "            check_bounds=False"),
+        ("order=(1, 0, 2)", "order=ORDER"),
+        ("        # the values", "        k = k + 1"),
+        ("    step = 0", "    step = 0\n    V = y"),
+    ],
+    ids=["two arrays", "in place", "a store", "a scatter", "another index", "the index changes", "transposed",
+         "another tile", "another padding", "another bound", "an unknown order", "the tile is gone", "another name"],
+)  # fmt: skip
+def test_other_elements_are_loaded(old: str, new: str) -> None:
+    text = LATENT.replace(old, new)
+    assert text != LATENT
+    source = Source("task.py", text)
+    assert without_repeated(source, "latent", one_array(source, "latent"))[1] == 0
+
+
+def test_statements_after_a_shorter_load_are_removed() -> None:
+    text = LATENT.replace(
+        "        total = total", "        again = ct.reshape(k, (TILE, DEPTH))\n        total = total"
+    )
+    text = text.replace("        weight =", "        one = step + 1\n        weight =").replace(
+        "step += 1", "one = step + 1"
+    )
+    new, _ = without_repeated(Source("task.py", text), "latent", {"V": "K"})
+    assert new.text.count("one = step + 1") == 1 and "total = total + weight * v" in new.text
 
 
 REPEATED = """

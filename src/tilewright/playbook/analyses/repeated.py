@@ -2,6 +2,7 @@
 
 Two expressions are the same if their texts are equal and each name in them has the same value in both places. Loads are
 the same only if the kernel never writes their array. An ``if`` whose branches only assign is one value for each name.
+Two tile loads are also the same if only the places of axes of extent 1 differ: then the second is a reshaped first one.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, without_lines
+from tilewright.playbook.analyses.loaded_elements import LoadedElements
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.source.syntax import Line, Source
 
 Numbers = Mapping[str, int]
 
 
-def without_repeated(source: Source, kernel: str) -> tuple[Source, int]:
+def without_repeated(source: Source, kernel: str, one_array: Mapping[str, str] | None = None) -> tuple[Source, int]:
     """Returns the source without repeated statements in the blocks of ``kernel``, and the number of loads removed.
 
-    Only statements of one block are compared: of the kernel's body, or of a loop's.
+    Only statements of one block are compared: of the kernel's body, or of a loop's. ``one_array`` maps parameters of
+    the kernel to an earlier parameter for which each launch passes the same array.
     """
     function, loads = source.functions[kernel], 0
     blocks = [function.body, *(loop.body for loop in source.every(cst.For, function))]
@@ -30,7 +33,8 @@ def without_repeated(source: Source, kernel: str) -> tuple[Source, int]:
         function = source.functions[kernel]
         block = [function.body, *(loop.body for loop in source.every(cst.For, function))][place]
         assert isinstance(block, cst.IndentedBlock)
-        found = _Block(source, Effects(source, function))
+        effects = Effects(source, function)
+        found = _Block(source, effects, LoadedElements(source, function, effects, one_array or {}))
         for statement in block.body:
             found.follow(statement)
         source, loads = _changed(source, kernel, found), loads + found.loads
@@ -43,6 +47,7 @@ class _Block:
 
     source: Source
     effects: Effects
+    elements: LoadedElements
     values: dict[str, int] = field(default_factory=dict)
     """Name → a number that stands for its present value. Names without one are parameters and names outside."""
     known: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
@@ -62,6 +67,7 @@ class _Block:
                 self._value(statement, targets, self._text(statement, targets), None)
             case _:
                 self.values |= {name: next(self._fresh) for name in names_assigned(statement)}
+                self.elements.forget(names_assigned(statement))
 
     def _value(
         self, statement: cst.BaseStatement, targets: tuple[str, ...], key: str, value: cst.BaseExpression | None
@@ -69,9 +75,11 @@ class _Block:
         """Notes the values of the names that a statement assigns. ``value``: of a plain assignment."""
         before = self.known.get(key)
         if before is None or any(self.values.get(name) != number for name, number in before):
+            self._follow_elements(statement, targets, value)
             self.values |= {target: next(self._fresh) for target in targets}
             self.known[key] = tuple((target, self.values[target]) for target in targets)
             return
+        self.elements.forget(targets)
         loads = any(self.effects.is_load(call) for call in self.source.every(cst.Call, statement))
         pairs = [(target, name) for target, (name, _) in zip(targets, before, strict=True) if target != name]
         if not pairs:
@@ -84,6 +92,15 @@ class _Block:
             self.changes[statement] = cst.FlattenSentinel(lines)
         self.values |= {target: number for target, (_, number) in zip(targets, before, strict=True)}
         self.loads += loads
+
+    def _follow_elements(
+        self, statement: cst.BaseStatement, targets: tuple[str, ...], value: cst.BaseExpression | None
+    ) -> None:
+        if value is None or not isinstance(statement, Line):
+            self.elements.forget(targets)
+        elif (changed := self.elements.assigned(targets[0], value, statement, self._text)) is not None:
+            self.changes[statement] = changed
+            self.loads += 1
 
     def _assigned_alone(self, branches: cst.If) -> tuple[str, ...]:
         """Returns the names that all branches assign, if they do nothing else; none if a branch reads a name that it
@@ -119,9 +136,11 @@ def _changed(source: Source, kernel: str, found: _Block) -> Source:
     """Returns the source without the statements that are gone, and with the changed ones."""
     if not found.gone and not found.changes:
         return source
-    place = [source.place(statement) for statement in found.gone]  # replaced expressions keep the places of statements
-    source = source.changed(found.changes)
-    function = source.functions[kernel]
-    kinds = (Line, cst.If)
-    lines = [line for kind in kinds for line in source.every(kind, function) if source.place(line) in place]
-    return source.changed({function.body: without_lines(function.body, lines)})
+    gone = [statement.with_changes() for statement in found.gone]  # copies, to find them again in the changed body
+
+    def without_gone(body: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(body, cst.BaseSuite)
+        return without_lines(body, gone)
+
+    copies = dict[cst.CSTNode, cst.CSTNode](zip(found.gone, gone, strict=True))
+    return source.changed({**found.changes, **copies, source.functions[kernel].body: without_gone})

@@ -3,6 +3,10 @@
 If the block reads the row in chunks, the loops over the chunks disappear: the tile becomes as wide as the row, so that
 each loop would run once. A load that an earlier statement has made is not made again. The row stays in registers, so
 the entry is for rows that fit.
+
+If the task's launch passes one array for two parameters, loads through both are the same, too: decoding with latent
+attention passes its keys as values. The kernel is then wrong for a launch that passes two arrays. It cannot test that,
+so the value of the change and a comment in the kernel name the condition.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, longest_row, once, with_own_names
+from tilewright.playbook.analyses.loaded_elements import loaded_pairs, one_array
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
 from tilewright.playbook.base import (
@@ -34,12 +39,14 @@ class OnePass(Entry):
     about = EntryDescription(
         id="one_pass",
         name="one pass over a row",
-        what="one tile for the whole row in place of loops over its chunks; each element is loaded once",
+        what="one tile for the whole row in place of loops over its chunks; each element is loaded once, also if one "
+        "array is two parameters",
         when="a block reads its row more than once, and the row fits into registers (32768 elements)",
-        when_not="longer rows; rows that are read only once; rows that are loaded again to save registers",
-        priority={"memory": 1, "balanced": 2},
-        eases=("traffic", "issue slots", "bytes in flight"),
-        together=HINTS_OF_TILES,
+        when_not="longer rows; rows that are read only once; rows that are loaded again to save registers; "
+        "a kernel that gets one array for two parameters here, but two arrays in another launch",
+        priority={"memory": 1, "balanced": 2, "compute": 5},
+        eases=("traffic", "issue slots", "bytes in flight", "tile size"),
+        together=("tile_sizes", *HINTS_OF_TILES),
         order=192,
         effect=Effect.assumed(1.0, 1.6),
     )
@@ -47,14 +54,23 @@ class OnePass(Entry):
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         if not (kernel := task_code.own_kernel(facts, source)):
             return []
-        found, at = unless_refused(chunked, source, kernel, 2), source.kernels[kernel]
+        found = unless_refused(chunked, source, kernel, 2)
         if found is None:
-            _, loads = without_repeated(source, kernel)
-            return [Site.at(source, at, f"loads that are made {loads + 1} times", (LOADED_ONCE,))] if loads else []
+            return self._loads(source, kernel)
         longest = longest_row(found, source, kernel, facts)
         what = f"{len(found.loops)} loops over {found.length} in chunks of {found.tile}"
-        site = Site.at(source, at, what, (WHOLE_ROW,), why=f"rows of up to {longest:,} elements")
+        site = Site.at(source, source.kernels[kernel], what, (WHOLE_ROW,), why=f"rows of up to {longest:,} elements")
         return [site] if 0 < longest <= FIT_IN_REGISTERS and self.applies(source, site) else []
+
+    def _loads(self, source: Source, kernel: str) -> list[Site]:
+        """Returns the site of loads that are made again, if there are any."""
+        plain, more = (without_repeated(source, kernel, each)[1] for each in ({}, one_array(source, kernel)))
+        values = (_if_one_array(source, kernel),) * (more > plain) + (LOADED_ONCE,) * (plain > 0)
+        what = f"loads that are made {more + 1} times"
+        if more > plain:
+            pairs = ", as ".join(" and ".join(pair) for pair in loaded_pairs(source, kernel))
+            what += f" if each launch passes one array as {pairs}"
+        return [Site.at(source, source.kernels[kernel], what, values)] if values else []
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
         if (kernel := facts.kernel) not in source.kernels:
@@ -69,12 +85,23 @@ class OnePass(Entry):
         kernel = site.function_here(source).name.value
         if value == WHOLE_ROW:
             source = _with_whole_row(source, kernel)
-        elif value != LOADED_ONCE:
-            raise NotApplicable(f"'{value}' is no value of this entry; known: {WHOLE_ROW}, {LOADED_ONCE}")
-        changed, removed = without_repeated(source, kernel)
+        elif value not in (known := [LOADED_ONCE, *filter(None, [_if_one_array(source, kernel)])]):
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join([WHOLE_ROW, *known])}")
+        changed, removed = _loaded_once(source, kernel, str(value))
         if not removed:
             raise NotApplicable(f"{kernel} loads no element of its row twice")
         return changed.text
+
+
+def _if_one_array(source: Source, kernel: str) -> str:
+    """Returns the value that names the parameters for which the launch passes one array; "" if there are none."""
+    pairs = [f"{name} is {first}" for first, name in loaded_pairs(source, kernel)]
+    return f"{LOADED_ONCE} if {' and '.join(pairs)}" if pairs else ""
+
+
+def _loaded_once(source: Source, kernel: str, value: str) -> tuple[Source, int]:
+    """Returns the source without repeated loads, and how many they were."""
+    return without_repeated(source, kernel, one_array(source, kernel) if value.startswith(f"{LOADED_ONCE} if") else {})
 
 
 def _with_whole_row(source: Source, kernel: str) -> Source:
