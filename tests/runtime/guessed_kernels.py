@@ -49,10 +49,10 @@ def by_block(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
 
 
 @ct.kernel
-def above_zero(x, y, N: ct.Constant[int], ROWS_ON: ct.Constant[int]):  # type: ignore[no-untyped-def]
-    """Keeps the elements whose column is positive ``ROWS_ON`` rows further on. The comparison hides a NaN."""
+def kept_below(x, y, N: ct.Constant[int], ROWS_ON: ct.Constant[int], LIMIT: ct.Constant[float]):  # type: ignore[no-untyped-def]
+    """Keeps the elements whose column is below ``LIMIT``, ``ROWS_ON`` rows further on. The comparison hides a NaN."""
     row = ct.bid(0)
     columns = ct.arange(N, dtype=ct.int32)
-    mask = ct.gather(x, ((row + ROWS_ON) % ct.num_blocks(0), columns)) > 0.0
+    mask = ct.gather(x, ((row + ROWS_ON) % ct.num_blocks(0), columns)) < LIMIT
     kept = ct.where(mask, ct.gather(x, (row, columns)), ct.full((N,), 0.0, dtype=ct.float32))
     ct.scatter(y, (row, columns), kept)

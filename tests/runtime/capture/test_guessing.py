@@ -83,13 +83,14 @@ def test_guesses_keep_no_extent_then_one_then_two() -> None:
     assert kept == sorted(kept) and max(kept) == 3
 
 
+@pytest.mark.parametrize("limit", [0.0, 100.0])
 @pytest.mark.parametrize(("leaks", "independent"), [(0.0, ("D0",)), (1.0, ())])
 def test_rows_are_independent_if_a_comparison_hides_a_nan(
-    tmp_path: Path, leaks: float, independent: tuple[str, ...]
+    tmp_path: Path, leaks: float, independent: tuple[str, ...], limit: float
 ) -> None:
     """A mask of the row, as in sparsemax. With ``leaks``, the mask is that of the next row."""
     arrays = (torch.zeros(64, 32), torch.zeros(64, 32))
-    task = task_of(tmp_path, guessed_kernels.above_zero, (64,), *arrays, 32, int(leaks))
+    task = task_of(tmp_path, guessed_kernels.kept_below, (64,), *arrays, 32, int(leaks), limit)
     assert task.independent == independent
 
 

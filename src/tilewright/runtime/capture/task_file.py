@@ -88,7 +88,8 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     """Returns whether some indices of a dimension alone give the same outputs, as they do among all indices, and
     whether NaN and other values at an index affect only outputs there. A kernel may use the index itself, as a random
-    mask does. A comparison may hide a NaN, so other values must change an output."""
+    mask does. A comparison may hide a NaN, so other values must change an output. Their magnitudes differ, because a
+    comparison may be with a large or a small number."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in tensors.values())
@@ -109,7 +110,10 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
             alone = reference_outputs(task, {**dims, name: count}, part)
             if not all(_are_close(alone[out], array.take(some, axes[out])) for out, array in outputs.items()):
                 return False
-        others = drawn_inputs(task, dims, rng)
+        others = {
+            name: array * 10.0 ** rng.uniform(-2, 4, array.shape)
+            for name, array in drawn_inputs(task, dims, rng).items()
+        }
         for index in (0, extent - 1, int(rng.integers(extent))):
             with_nan = {tensor: _with(drawn[tensor], axes[tensor], index, np.nan) for tensor in inputs}
             for out, array in reference_outputs(task, dims, {**drawn, **with_nan}).items():
