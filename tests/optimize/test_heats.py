@@ -74,6 +74,15 @@ def test_two_heats_without_a_new_leader_end_the_field() -> None:
     assert raced.ranked[0].variant.value == "0" and len(raced.attempts) == len(gpu.times)
 
 
+def test_configurations_have_no_forms_and_are_all_raced() -> None:
+    """TileGym's MLA decoding: the first variant with TILE_H=32 spilled, and the last one took half the time."""
+    slow = {"TILE_H=32,num_worker_warps=8": 9.7, "TILE_N=32": 1.3, "occupancy=2": 1.01}
+    gpu = Gpu({**slow, **{f"TILE_N=64,occupancy={count}": 1.2 for count in range(9)}, "TILE_H=32": 0.5})
+    raced = gpu.heats().race([replace(made(value), kind="tiles") for value in gpu.times])
+    assert raced.ranked[0].variant.value == "TILE_H=32" and len(gpu.verified) == len(gpu.times)
+    assert all(each.reason != LEFT_OUT for each in raced.attempts)
+
+
 def test_a_gain_within_the_tie_band_is_no_new_leader() -> None:
     gpu = Gpu({str(number): 0.9 - number / 10000 for number in range(20)})
     gpu.heats().race([made(value) for value in gpu.times])
