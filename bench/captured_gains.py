@@ -124,18 +124,15 @@ def gained(result: Mapping[str, Any], home: Path) -> Row:
     return {
         "shipped_us": shipped_us, "us": us, "gain": result["speedup"], "interval": [low, high],
         "share_before": light / shipped_us, "share_after": light / us,
-        "kept": kept(result["iterations"]),
+        "kept": [
+            f"{row['entry']} {row['value']}"
+            for row in result["iterations"][1:]
+            if row["status"] == "keep" and row["optimization"] in result["kept"]
+        ],
         "to_confirm": [f"{row['optimization']}: {row['speedup']:.2f}" for row in result["to_confirm"]],
         "tried": tried(result["run"], home), "diagnosis_before": before["diagnosis"],
         "diagnosis_after": after["diagnosis"],
     }  # fmt: skip
-
-
-def kept(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the changes of the last version. A change that fails the last check, on hostile data, is undone."""
-    undone = {row["optimization"].split(":")[0] for row in iterations}
-    found = [row for row in iterations[1:] if row["status"] == "keep" and f"undo {row['n']}" not in undone]
-    return [f"{row['entry']} {row['value']}" for row in found]
 
 
 def time_of(metrics: Mapping[str, Any]) -> float:

@@ -103,12 +103,10 @@ def compile_all(
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
-    keys: dict[int, str | None] = {}
 
     def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
-        if isinstance(built, Built):  # units of one identity share the cubin, but neither configuration nor key
-            key = keys[index] or built.cache_key
-            built = replace(built, configuration=units[index].configuration, cache_key=key)
+        if isinstance(built, Built):  # units with the same bytecode share the cubin, but not the configuration
+            built = replace(built, configuration=units[index].configuration)
             code = code if isinstance(code, Failed) else code.launched_with(built.facts)
         done[index] = Compiled(units[index], built, code)
         on_done(done[index])
@@ -123,7 +121,6 @@ def compile_all(
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:
-                keys[index] = lowered[0].cache_key(lowered[1])
                 pool.add(index, *lowered, always=unfit or unit.configuration == task.space.shipped)
         for index, why in pool.left_out().items():
             finish(index, why, why)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
 from tilewright.compile.skipped import CompileLimit
-from tilewright.languages.base import Identity, Language, Lowered
+from tilewright.languages.base import Identity, Language, Lowered, with_key
 from tilewright.languages.cubins import CubinsOfRun
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
@@ -49,6 +49,7 @@ class CompilerPool:
         self._ended: dict[Hashable, CompileLimit] = {}
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
+        self._keys: dict[int, str | None] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
         self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs, "nvdisasm")
         self.unread: list[tuple[Built, Future[Outcome]]] = []
@@ -93,6 +94,8 @@ class CompilerPool:
     def outcomes(self, index: int | None = None) -> Iterator[tuple[int, Built | Failed, MachineCode | Failed]]:
         """Yields each candidate once, when it is done, with its cubin and the facts from its machine code.
 
+        Candidates of one identity share the cubin, but not its key.
+
         index: yields only this candidate and those with the same bytecode.
         """
         wanted = [future for future, indices in self._added.items() if index is None or index in indices]
@@ -101,8 +104,9 @@ class CompilerPool:
             done = wait(wanted, None if self.limit_of is None else POLL_SECONDS, FIRST_COMPLETED).done
             wanted = [future for future in wanted if future not in done]
             for future in done:
+                built, code = future.result()
                 for each in self._added.pop(future):
-                    yield each, *future.result()
+                    yield each, built if isinstance(built, Failed) else with_key(built, self._keys[each]), code
 
     def _end_slow(self, wanted: Sequence[Future[Outcome]]) -> None:
         """Ends the compilers that are over the limits of all their candidates."""
@@ -124,6 +128,7 @@ class CompilerPool:
             self.seen[lowered.identity] = outcome
             self.compilers.submit(self._compile, language, lowered, outcome)
         self._added.setdefault(self.seen[lowered.identity], []).append(index)
+        self._keys[index] = language.cache_key(lowered)
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:

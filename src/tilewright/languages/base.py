@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tilewright.errors import MachineError
@@ -29,6 +30,11 @@ Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
 def digest_of(code: bytes) -> bytes:
     """Returns the digest of lowered code that `Lowered.identity` compares."""
     return hashlib.sha256(code).digest()
+
+
+def with_key(built: Built, key: str | None) -> Built:
+    """Returns a cubin under the key of other code that compiles to it; under its own key if ``key`` is None."""
+    return replace(built, cache_key=key or built.cache_key)
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Lowered:
     def is_tile_ir(self) -> bool:
         return self.code.startswith(TILE_IR)
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """A key of the code. Two `Lowered` with the same key give the same cubin, so only one of them is compiled."""
         return (self.arch, self.options, self.same_as or digest_of(self.code))

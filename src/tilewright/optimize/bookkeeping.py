@@ -128,10 +128,10 @@ class Bookkeeping:
 
     def ranked(self) -> list[Proposal]:
         """Returns the playbook's proposals for the incumbent, the most promising first."""
-        options, measured = self.setup.options, self.setup.gate.measured
+        options = self.setup.options
         past = Past(
-            self.setup.history, self.tried, self._kept, options.lossy, self.lowered, self.missed, measured,
-            options.policy == "base",
+            self.setup.history, self.tried, self._kept, options.lossy, self.lowered, self.missed,
+            measured=self.setup.gate.measured, by_place=options.policy == "base",
         )  # fmt: skip
         ranked, failures = proposals(self.incumbent.texts, self.facts(), self.setup.entries, past)
         self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]

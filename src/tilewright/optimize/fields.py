@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,9 +131,11 @@ class FieldBuilder:
 
     def _fewer(self, variants: Sequence[Variant]) -> bool:
         """Returns whether an SM holds fewer CTAs of the best predicted variant than of the incumbent."""
-        board, best = self.facts_of(self.incumbent).board, sorted(variants, key=_predicted)[:1]
-        held = [[occupancy_of(code, board).ctas for code in each.codes.values()] for each in (*best, self.incumbent)]
-        return any(now < before for now, before in zip(held[0], held[-1], strict=False))
+        best = min(variants, key=_predicted, default=self.incumbent)
+        now, before = (
+            [occupancy_of(code, each.board).ctas for code in each.codes.values()] for each in (best, self.incumbent)
+        )
+        return any(map(operator.lt, now, before))
 
     def _named(self, names: Sequence[str]) -> list[Entry]:
         """Returns the entries with these names, in this order. An entry of another package may be missing."""

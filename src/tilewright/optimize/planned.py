@@ -79,8 +79,10 @@ def planned(
         kinds = {bound.kind for bound in bounds.values()}
         kind = MIXED if len(kinds) > 1 else next(iter(kinds))
         history = ledger.history(measured=target.measured, arch=target.board.arch, kind=kind)
-        policy = options.policy == "base"
-        past = Past(by_present_name(history), {}, 0, options.lossy, (), {}, target.measured, policy)
+        past = Past(
+            by_present_name(history), {}, 0, options.lossy, (), {},
+            measured=target.measured, by_place=options.policy == "base",
+        )  # fmt: skip
         first = [_of_file(path, facts, texts) for path in options.changes]
         ranked, cannot = proposals(texts, facts, request.entries, past)
     return ProposalPlan(task.name, target.board.arch, (*first, *ranked), tuple(cannot))

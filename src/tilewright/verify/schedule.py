@@ -17,7 +17,7 @@ from tilewright.errors import NoGpu, TaskError, UnknownChoice, in_task
 from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
 from tilewright.hardware.gpu import detect
 from tilewright.languages import language_of
-from tilewright.languages.base import Identity, Language, Lowered
+from tilewright.languages.base import Identity, Language, Lowered, with_key
 from tilewright.progress import Progress
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Task
@@ -126,7 +126,7 @@ class Compiling:
             built = dict(zip(distinct, pool.map(self._assembled, distinct.values()), strict=True))
         for language, lowered in jobs.values():  # codes of one identity share the cubin, but not the key
             if isinstance(shared := built[lowered.identity], Built):
-                language.remember([replace(shared, cache_key=language.cache_key(lowered) or shared.cache_key)])
+                language.remember([with_key(shared, language.cache_key(lowered))])
 
     def _lowered(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Job | Failed:
         try:

@@ -58,12 +58,15 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
     fixed = set(space.constants) - set(constants)
     first = [config for config in _first(facts) if all(config[name] == shipped[name] for name in fixed)]
     longest = max(facts.workloads, key=lambda workload: facts.bounds[workload.name].speed_of_light_us)
-    same = [name for name in space.hints if name not in WARP_HINTS]  # with too few warps, large tiles spill
-    plain = [config for config in first if all(config[name] == shipped[name] for name in same)]
-    tried = _ranked(facts, first if len(first) <= DECLARED else plain, [longest])
+    plain = first
+    if len(first) > DECLARED:
+        same = [name for name in space.hints if name not in WARP_HINTS]  # with too few warps, large tiles spill
+        plain = [config for config in first if all(config[name] == shipped[name] for name in same)]
+    tried = _ranked(facts, plain, [longest])
     leaders = _distinct_constants(space, tried)[:LEADERS]
     alike = {_constants_of(space, leader) for leader in leaders}
-    left = [config for config in first if len(first) > DECLARED and _constants_of(space, config) in alike]
+    compiled = {*plain}
+    left = [config for config in first if config not in compiled and _constants_of(space, config) in alike]
     hinted = _ranked(facts, [shipped, *left, *_hinted(facts, leaders)], [longest])
     measured = [config for config in _allowed(facts, _templates(facts)) if config in first]
     finalists = dict.fromkeys([shipped, *tried[:FINALISTS], *hinted[:FINALISTS], *measured])

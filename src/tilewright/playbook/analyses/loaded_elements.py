@@ -45,9 +45,12 @@ def one_array(source: Source, kernel: str) -> dict[str, str]:
     return found
 
 
-def loaded_pairs(source: Source, kernel: str) -> list[tuple[str, str]]:
-    """Returns two parameters of each pair for which the launch passes one array, if ``kernel`` loads from both."""
-    calls, same = source.calls("load", inside=source.functions[kernel]), one_array(source, kernel)
+def loaded_pairs(source: Source, kernel: str, same: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns two parameters of each pair that is one array, if ``kernel`` loads from both.
+
+    same: the result of `one_array`.
+    """
+    calls = source.calls("load", inside=source.functions[kernel])
     loaded = {dotted(array) for call in calls if (array := argument(call, "array", 0)) is not None}
     return [(first, name) for name, first in same.items() if {first, name} <= loaded]
 

@@ -11,6 +11,8 @@ so the value of the change and a comment in the kernel name the condition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
@@ -64,12 +66,13 @@ class OnePass(Entry):
 
     def _loads(self, source: Source, kernel: str) -> list[Site]:
         """Returns the site of loads that are made again, if there are any."""
-        plain, more = (without_repeated(source, kernel, each)[1] for each in ({}, one_array(source, kernel)))
-        values = (_if_one_array(source, kernel),) * (more > plain) + (LOADED_ONCE,) * (plain > 0)
+        same = one_array(source, kernel)
+        pairs = loaded_pairs(source, kernel, same)
+        plain, more = (without_repeated(source, kernel, each)[1] for each in ({}, same))
+        values = (_if_one_array(pairs),) * (more > plain) + (LOADED_ONCE,) * (plain > 0)
         what = f"loads that are made {more + 1} times"
         if more > plain:
-            pairs = ", as ".join(" and ".join(pair) for pair in loaded_pairs(source, kernel))
-            what += f" if each launch passes one array as {pairs}"
+            what += f" if each launch passes one array as {', as '.join(map(' and '.join, pairs))}"
         return [Site.at(source, source.kernels[kernel], what, values)] if values else []
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
@@ -83,25 +86,25 @@ class OnePass(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
+        same = dict[str, str]()
         if value == WHOLE_ROW:
             source = _with_whole_row(source, kernel)
-        elif value not in (known := [LOADED_ONCE, *filter(None, [_if_one_array(source, kernel)])]):
-            raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join([WHOLE_ROW, *known])}")
-        changed, removed = _loaded_once(source, kernel, str(value))
+        elif value != LOADED_ONCE:
+            same = one_array(source, kernel)
+            alike = _if_one_array(loaded_pairs(source, kernel, same))
+            if not alike or value != alike:
+                known = ", ".join(filter(None, (WHOLE_ROW, LOADED_ONCE, alike)))
+                raise NotApplicable(f"'{value}' is no value of this entry; known: {known}")
+        changed, removed = without_repeated(source, kernel, same)
         if not removed:
             raise NotApplicable(f"{kernel} loads no element of its row twice")
         return changed.text
 
 
-def _if_one_array(source: Source, kernel: str) -> str:
+def _if_one_array(pairs: Sequence[tuple[str, str]]) -> str:
     """Returns the value that names the parameters for which the launch passes one array; "" if there are none."""
-    pairs = [f"{name} is {first}" for first, name in loaded_pairs(source, kernel)]
-    return f"{LOADED_ONCE} if {' and '.join(pairs)}" if pairs else ""
-
-
-def _loaded_once(source: Source, kernel: str, value: str) -> tuple[Source, int]:
-    """Returns the source without repeated loads, and how many they were."""
-    return without_repeated(source, kernel, one_array(source, kernel) if value.startswith(f"{LOADED_ONCE} if") else {})
+    named = [f"{name} is {first}" for first, name in pairs]
+    return f"{LOADED_ONCE} if {' and '.join(named)}" if named else ""
 
 
 def _with_whole_row(source: Source, kernel: str) -> Source:

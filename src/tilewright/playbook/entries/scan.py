@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import libcst as cst
 
@@ -104,8 +105,7 @@ def _possible(source: Source, call: cst.Call, facts: KernelFacts) -> tuple[list[
 def _in_float16(source: Source, call: cst.Call, facts: KernelFacts) -> bool:
     """Returns whether a scan adds in float16. `ct.sum` may add elements that are no neighbours, and so overflow."""
     kernel, tile = source.function_of(call), argument(call, "x", 0)
-    for launch in facts.launches:
-        given = passed(source, launch) if kernel == facts.kernel else {}
+    for given in _passed(source, kernel, facts):
         arrays = {name: str(value.dtype) for name, value in given.items() if isinstance(value, ArraySpec)}
         if Dtypes(source, source.functions[kernel], arrays).of(tile) == "float16":
             return True
@@ -122,9 +122,14 @@ def _names(source: Source, call: cst.Call, facts: KernelFacts) -> Iterator[dict[
         for _, name, value in (*constants, *assignments(source, inside))
         if once[name] == 1 and name not in parameters(inside)
     }
-    for launch in facts.launches:
-        given = passed(source, launch) if kernel == facts.kernel else {}
+    for given in _passed(source, kernel, facts):
         yield {**fixed, **{name: value for name, value in given.items() if isinstance(value, int)}}
+
+
+def _passed(source: Source, function: str, facts: KernelFacts) -> Iterator[dict[str, Any]]:
+    """Yields the arguments of each launch, by parameter; none if the function is not the launched kernel."""
+    for launch in facts.launches:
+        yield passed(source, launch) if function == facts.kernel else {}
 
 
 def _scanned(source: Source, call: cst.Call) -> tuple[Expression, Shape]:

@@ -111,8 +111,8 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
             if not all(_are_close(alone[out], array.take(some, axes[out])) for out, array in outputs.items()):
                 return False
         others = {
-            name: array * 10.0 ** rng.uniform(-2, 4, array.shape)
-            for name, array in drawn_inputs(task, dims, rng).items()
+            tensor: array * 10.0 ** rng.uniform(-2, 4, array.shape)
+            for tensor, array in drawn_inputs(task, dims, rng).items()
         }
         for index in (0, extent - 1, int(rng.integers(extent))):
             with_nan = {tensor: _with(drawn[tensor], axes[tensor], index, np.nan) for tensor in inputs}

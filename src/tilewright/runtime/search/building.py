@@ -184,8 +184,7 @@ class Building:
             warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
         if isinstance(built, Built):
             with suppress(Exception):  # for example a full disk or a locked cache: the launch then compiles again
-                key = described.language.cache_key(lowered) or built.cache_key
-                described.language.remember([replace(built, cache_key=key)])
+                described.language.remember([built])
         return ready
 
 
