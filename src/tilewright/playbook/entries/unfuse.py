@@ -1,0 +1,148 @@
+"""Divides a kernel that spills registers into stages that hold less at a time, in one launch.
+
+    p, q = zeros, zeros                     if bid(1) == 0:
+    for k in range(n):                          p = zeros
+        p += a[k] * x[k]                        for k in range(n): p += a[k] * x[k]
+        q += b[k] * x[k]              →         store(y, p)
+    store(y, p)                             else:
+    store(z, q)                                 …, store(z, q)
+
+A task is one launch of one kernel, so a second kernel is not possible. Blocks of their own for one output do the same:
+the registers of a kernel are the most of its branches, not their sum. The grid gets an axis of two stages.
+
+The other form keeps the blocks. It loads tiles again after a reduction or a loop, in place of holding them in registers
+(`analyses.reloading`). Both forms compute what they computed before, by the same operations, from the same elements.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from tilewright.playbook.analyses import task_code
+from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
+from tilewright.playbook.analyses.compiler_hints import hungriest
+from tilewright.playbook.analyses.reloading import reloaded
+from tilewright.playbook.analyses.stages import Cut, Kernel, by_output, understood
+from tilewright.playbook.base import (
+    HINTS_OF_TILES,
+    Effect,
+    Entry,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    refusal,
+    unless_refused,
+)
+from tilewright.records import Value
+from tilewright.source.syntax import Source
+
+AGAIN = "tiles loaded again"
+APART = "blocks of its own for "
+MOST_AXES = 3  # of a grid
+
+
+class Unfuse(Entry):
+    about = EntryDescription(
+        id="unfuse",
+        name="stages with fewer registers",
+        what="blocks of its own for one output, or tiles loaded again after a reduction, in place of held registers",
+        when="the machine code spills registers, and the kernel has several outputs or holds tiles over a reduction",
+        when_not="nothing is spilled: both forms load more than before",
+        priority={"memory": 3, "balanced": 3, "compute": 3},
+        eases=("spills", "residency"),
+        together=HINTS_OF_TILES,
+        order=198,
+        effect=Effect.assumed(0.8, 2.0),
+    )
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        why, kernel = spills(facts), facts.kernel
+        if not why or kernel not in source.kernels or shared_memory(facts):
+            return []
+        values = unless_refused(_values, source, kernel, bool(task_code.own_kernel(facts, source)))
+        what = f"stages of {kernel}"
+        return [Site.at(source, source.kernels[kernel], what, tuple(values), why=why)] if values else []
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        if facts.kernel not in source.kernels:
+            return ""
+        if not spills(facts):
+            return "its machine code spills no registers"
+        return (
+            shared_memory(facts)
+            or refusal(understood, source, facts.kernel)
+            or refusal(_reloaded, source, facts.kernel)
+        )
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        kernel = site.function_here(source).name.value
+        if value == AGAIN:
+            return _reloaded(source, kernel)
+        if not isinstance(value, str) or not value.startswith(APART):
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {AGAIN}, {APART}OUTPUT")
+        return _apart(source, kernel, value.removeprefix(APART))
+
+
+def spills(facts: KernelFacts) -> str:
+    """Returns what the machine code spills, in words; "" if it spills nothing.
+
+    The number of registers alone says nothing: of a kernel with a matrix product it is 255 for the smallest tiles."""
+    code = hungriest(facts) if facts.codes else None
+    if code is None or not code.local_stores:
+        return ""
+    return f"{code.stack_bytes} B spilled by each thread, {code.local_stores} spill stores"
+
+
+def shared_memory(facts: KernelFacts) -> str:
+    """Returns why a load after a store may read what was stored, though the two arrays have different names; "" if it
+    may not."""
+    for name, output in facts.task.outputs.items():
+        if source := output.in_place_of or output.updates:
+            return f"its output {name} shares the memory of {source}, which would be loaded after it is stored"
+    return ""
+
+
+def _values(source: Source, kernel: str, launched_here: bool) -> list[str]:
+    parts = understood(source, kernel)
+    apart = [f"{APART}{output}" for output in parts.outputs] if launched_here else []
+    if len(apart) == 2:  # both outputs have the same two stages
+        apart.pop()
+    found = [each for each in apart if unless_refused(_apart, source, kernel, each.removeprefix(APART))]
+    return found + [AGAIN] * (unless_refused(_reloaded, source, kernel) is not None)
+
+
+def _reloaded(source: Source, kernel: str) -> str:
+    body = reloaded(understood(source, kernel))
+    return source.replaced({source.kernels[kernel].body: body})
+
+
+def _apart(source: Source, kernel: str, output: str) -> str:
+    by_output(understood(source, kernel), output)  # its refusal comes before that of the grid
+    grid = task_code.flat_grid(source)
+    source, axes = grid.source, list(grid.axes)
+    while len(axes) > 1 and axes[-1] == "1":
+        axes.pop()
+    asked = {*block_ids(source, kernel).values(), *grid_extents(source, kernel).values()}
+    if len(axes) == MOST_AXES or any(axis >= len(axes) for axis in asked):
+        raise NotApplicable(f"{kernel} has no axis of the grid left for its stages")
+    parts = understood(source, kernel)
+    number = f"{source.spelled('bid')}({len(axes)})"
+    if not source.spelled("bid"):
+        raise NotApplicable(f"{source.name} does not import bid of cuda.tile")
+    source = source.changed({parts.function.body: _staged(parts, by_output(parts, output), number)})
+    return task_code.with_grid(source, f"({', '.join(axes)}, 2)").text
+
+
+def _staged(parts: Kernel, cut: Cut, number: str) -> cst.BaseSuite:
+    """Returns the body of the kernel with one branch for each stage."""
+    first, second = (cst.IndentedBlock(body=list(stage)) for stage in cut.stages)
+    test = cst.parse_expression(f"{number} == 0")
+    words = cst.EmptyLine(
+        comment=cst.Comment("# the stages run in different blocks: neither holds what only the other needs")
+    )
+    branch = cst.If(test=test, body=first, orelse=cst.Else(body=second), leading_lines=[words])
+    return parts.function.body.with_changes(body=[*parts.docstring, *cut.shared, branch])
+
+
+ENTRY = Unfuse()
