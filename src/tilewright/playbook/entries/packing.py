@@ -45,7 +45,7 @@ class Packing(Rewriting[Rewritable[Function]]):
         when_not="accesses are wide already; an odd length of the rows; indices that are loaded, or are no multiples",
         priority={"memory": 2, "balanced": 3},
         eases=("access path", "issue slots", "bytes in flight"),
-        order=25,
+        order=245,
         effect=Effect.assumed(1.0, 2.0),
     )
     missing = "no flat range is divided here"
