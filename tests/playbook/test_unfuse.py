@@ -212,7 +212,7 @@ def test_a_product_that_only_one_output_adds_up_is_refused(old: str, new: str, t
     if "both" in new:  # both outputs need a sum of the product, and one of them another product of it
         text = text.replace("scaled + other", "scaled * both * other").replace("scaled * more", "both * more")
     assert loaded(text, tmp_path)
-    with pytest.raises(NotApplicable, match="would be rounded differently"):
+    with pytest.raises(NotApplicable, match="might round it differently"):
         changed(text, f"{APART}y")
 
 
@@ -222,6 +222,31 @@ def test_a_product_that_is_read_otherwise_is_not(sum_: str, tmp_path: Path) -> N
     new = changed(text, f"{APART}y")
     for output in ("y", "dx"):
         assert run_of(text, tmp_path, output) == run_of(new, tmp_path, output)
+
+
+INDEX = """
+    at = {} * 4
+    other = ct.gather(g, (row, at + ct.arange(TILE, dtype=ct.int32)))
+    ct.scatter(y, (row, ct.arange(TILE, dtype=ct.int32)), values[0, :] - other)
+    ct.store(dx, (row, at // 4), (-values) * 2.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "first", ["row", "(row + TILE)", "(N // 2)", "x.shape[1]", "ct.num_tiles(x, 0, (1, 1))", "(row % 3)"]
+)
+def test_a_product_of_integers_is_not(first: str) -> None:
+    """Sums of integers are not rounded."""
+    text = with_body(INDEX.format(first)).replace("values[0, :]", "values.reshape((TILE,))")
+    assert "if ct.bid(1) == 0" in changed(text, f"{APART}y")
+
+
+@pytest.mark.parametrize("first", ["g", "ct.gather(w, (0, 0))", "N / 2", "ct.rsqrt(row)", "np.pi", "factor"])
+def test_a_product_that_may_be_a_float_is_refused(first: str) -> None:
+    text = with_body(INDEX.format(first)).replace("values[0, :]", "values.reshape((TILE,))")
+    text = text.replace("dx, N:", "dx, factor, N:")
+    with pytest.raises(NotApplicable, match="might round it differently"):
+        changed(text, f"{APART}y")
 
 
 # Loops, and what is loaded again -------------------------------------------------------------------------

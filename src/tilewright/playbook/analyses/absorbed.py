@@ -2,18 +2,17 @@
 
 The front end of cuTile makes one `fma` of ``a * b + c``, which is rounded once, if nothing else reads the product. So a
 product that is read twice, and after a change once, may be rounded differently then, and the reverse. Code that is not
-understood counts as a product, and as a sum.
+understood counts as a product, and as a sum. Integers are not rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, pairs_of, target_names
+from tilewright.playbook.analyses.integers import Integers
 from tilewright.playbook.analyses.tile_shapes import ELEMENTWISE, REDUCTIONS, SCANS, tile_call
-from tilewright.source.syntax import Expression, Function, Line, Source, dotted
+from tilewright.source.syntax import Expression, Function, Source, dotted
 
 _SAME = ("astype", "reshape", "broadcast_to", "expand_dims", "permute", "transpose")
 """Functions and methods that may return their tile as it is."""
@@ -30,19 +29,15 @@ class Products:
 
     def __init__(self, source: Source, function: Function) -> None:
         self.source, self.function = source, function
-        self.effects = Effects(source, function)
+        self.effects, self.integers = Effects(source, function), Integers(source, function)
         self._open: set[str] = set()
 
-    def is_absorbed(self, name: str, together: Collection[Line] = ()) -> bool:
-        """Returns whether ``name`` may be a product that a sum reads. False if all its uses stay ``together``."""
-        if not self._is_product(name):
+    def is_absorbed(self, name: str) -> bool:
+        """Returns whether ``name`` may be a product that a sum reads."""
+        if not self._is_product(name) or self.integers.has(cst.Name(name)):
             return False
         names = [each for each in self.source.every(cst.Name, self.function.body) if each.value == name]
-        uses = [each for each in names if not self._is_target(each)]
-        return any(map(self._is_sum, uses)) and not all(self._is_in(each, together) for each in uses)
-
-    def _is_in(self, node: cst.CSTNode, lines: Collection[Line]) -> bool:
-        return any(above in lines for above in self.source.parents(node))
+        return any(self._is_sum(each) for each in names if not self._is_target(each))
 
     def _is_target(self, node: cst.Name) -> bool:
         above = self.source.parent(node)

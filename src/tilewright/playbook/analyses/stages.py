@@ -179,13 +179,13 @@ def by_output(kernel: Kernel, output: str) -> Cut:
 
 
 def _refuse_absorbed(kernel: Kernel, mine: Collection[Line], others: Collection[Line]) -> None:
-    """Raises `NotApplicable` if both stages compute a product of which only one makes a sum: its rounding might
-    change."""
-    both, products = {each for each in mine if each in others}, Products(kernel.source, kernel.function)
-    for name in sorted({name for line in both for name in names_assigned(line)}):
-        if products.is_absorbed(name, both):
-            what = f"a product that one output adds up and that {kernel.function.name.value} needs for others, too"
-            raise NotApplicable(f"{name} is {what}: it would be rounded differently")
+    """Raises `NotApplicable` if both stages compute a product that a sum reads: if one of them reads it less often than
+    the kernel did, its rounding changes. The compiler knows more of what is read than the text shows."""
+    products, name = Products(kernel.source, kernel.function), kernel.function.name.value
+    both = [each for each in mine if each in others]
+    for shared in sorted({each for line in both for each in names_assigned(line)}):
+        if products.is_absorbed(shared):
+            raise NotApplicable(f"{name} adds up the product {shared} in two stages, which might round it differently")
 
 
 def _needed(kernel: Kernel, roots: Collection[Line]) -> set[Line]:

@@ -103,13 +103,26 @@ def shared_memory(facts: KernelFacts) -> str:
     return ""
 
 
-def _values(source: Source, kernel: str, launched_here: bool) -> list[str]:
+def stages_in_text(source: Source, kernel: str) -> list[str]:
+    """Returns the values that the text of a kernel allows, whatever its launch. Raises `NotApplicable` if there are
+    none."""
     parts = understood(source, kernel)
-    apart = [f"{APART}{output}" for output in parts.outputs] if launched_here else []
-    if len(apart) == 2:  # both outputs have the same two stages
-        apart.pop()
-    found = [each for each in apart if unless_refused(_apart, source, kernel, each.removeprefix(APART))]
-    return found + [AGAIN] * (unless_refused(_reloaded, source, kernel) is not None)
+    apart = [output for output in parts.outputs if unless_refused(by_output, parts, output) is not None]
+    if len(parts.outputs) == 2:  # both outputs have the same two stages
+        apart = apart[:1]
+    values = [f"{APART}{output}" for output in apart]
+    if refused := refusal(reloaded, parts):
+        if not values:
+            raise NotApplicable(refused)
+        return values
+    return [*values, AGAIN]
+
+
+def _values(source: Source, kernel: str, launched_here: bool) -> list[str]:
+    found = stages_in_text(source, kernel)
+    fitting = [each for each in found if each != AGAIN and launched_here]
+    fitting = [each for each in fitting if unless_refused(_apart, source, kernel, each.removeprefix(APART))]
+    return fitting + [each for each in found if each == AGAIN]
 
 
 def _reloaded(source: Source, kernel: str) -> str:
