@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from tests.playbook.kit import changed_lines, run_of, verdict
 from tests.playbook.spilling import LARGE_PRODUCTS, LONG_NORM, SHORT_NORM, SMALL_PRODUCTS
 
 from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.entries import unfuse
 from tilewright.playbook.entries.unfuse import AGAIN, APART, ENTRY, spills
 from tilewright.records import MachineCode
 from tilewright.source.syntax import Source
@@ -168,6 +170,23 @@ def test_outputs_in_the_memory_of_an_input_are_refused(keyword: str, tmp_path: P
     assert ENTRY.why_not(source, facts).startswith("its output dx shares the memory of g")
 
 
+def test_it_says_why_a_kernel_that_spills_is_not_divided(tmp_path: Path) -> None:
+    whole = LARGE_PRODUCTS.replace("ct.maximum(second, 0)", "ct.maximum(second, first)")
+    facts = facts_of(loaded(LARGE_PRODUCTS, tmp_path))
+    for text, reason in (
+        (whole, "holds no loaded tile over a reduction or a loop"),
+        (LARGE_PRODUCTS.replace("// 128), 1)", "// 128), 2)"), "no axis of the grid left"),
+        (
+            LARGE_PRODUCTS.replace("    ct.store(p", "    ct.atomic_add(q, 0, 1)\n    ct.store(p"),
+            "ct.atomic_add(q, 0, 1)",
+        ),
+        (LARGE_PRODUCTS.replace("return tw.Launch", "return 1, tw.Launch").replace("Launch(", "Other("), "0 Launch"),
+    ):
+        source = Source("task.py", text)
+        assert not ENTRY.sites(source, facts), reason
+        assert reason in ENTRY.why_not(source, facts)
+
+
 def test_values_that_are_unknown_are_refused() -> None:
     for value in ("other", f"{APART}x", f"{APART}nothing"):
         with pytest.raises(NotApplicable):
@@ -251,24 +270,66 @@ def test_a_product_that_may_be_a_float_is_refused(first: str) -> None:
 
 # Loops, and what is loaded again -------------------------------------------------------------------------
 
-PERSISTENT = SHORT_NORM.replace(
-    "    row = ct.bid(0)\n", "    for row in range(ct.bid(0), x.shape[0], ct.num_blocks(0)):\n"
-)
-PERSISTENT = PERSISTENT.replace("norm, (M,)", "norm, (2,)")
-_head, _, _rest = PERSISTENT.partition("ct.num_blocks(0)):\n")
-_body, _, _end = _rest.partition("\n\ndef reference")
-PERSISTENT = (
-    f"{_head}ct.num_blocks(0)):\n"
-    + "\n".join(f"    {each}" for each in _body.splitlines())
-    + f"\n\ndef reference{_end}"
-)
+
+def persistent(text: str) -> str:
+    """The norm with a loop over the rows, in two blocks."""
+    start, end = text.index("    row = ct.bid(0)\n"), text.index("\n\ndef reference")
+    body = text[start:end].removeprefix("    row = ct.bid(0)\n")
+    loop = "    for row in range(ct.bid(0), x.shape[0], ct.num_blocks(0)):\n" + textwrap.indent(body, "    ")
+    return (text[:start] + loop + text[end:]).replace("norm, (M,)", "norm, (2,)")
 
 
 def test_rows_of_a_persistent_kernel(tmp_path: Path) -> None:
-    new = changed(PERSISTENT, AGAIN)
+    text = persistent(SHORT_NORM)
+    new = changed(text, AGAIN)
     assert new.count("        values = ct.load") == 3
     for output in ("y", "dx"):
-        assert run_of(PERSISTENT, tmp_path, output) == run_of(new, tmp_path, output)
+        assert run_of(text, tmp_path, output) == run_of(new, tmp_path, output)
+
+
+BRANCHES = """
+    powers = ct.exp(values)
+    total = ct.zeros((1, TILE), ct.float32)
+    for step in range(3):
+        if step > row:
+            total = total + values
+            powers = powers * 2.0
+        elif step == 1:
+            total = total - weight
+        else:
+            powers = powers / weight
+    if row % 2 == 0:
+        ct.store(y, (row, 0), powers)
+    else:
+        ct.store(dx, (row, 0), total)
+        ct.store(y, (row, 0), powers * powers)
+    if row % 2 == 0:
+        ct.store(dx, (row, 0), -total)
+"""
+
+
+@pytest.mark.parametrize("rows", [with_body(BRANCHES), persistent(with_body(BRANCHES))], ids=["rows", "persistent"])
+@pytest.mark.parametrize("output", ["y", "dx"])
+def test_branches_and_loops_are_divided_too(rows: str, output: str, tmp_path: Path) -> None:
+    new = changed(rows, f"{APART}{output}")
+    assert new.count("total = total + values") == new.count("powers = powers * 2.0") == 1
+    assert new.count("for step in range(3)") == 2 and new.count("elif step == 1") == 2 - ("elif" not in new)
+    for each in ("y", "dx"):
+        assert run_of(rows, tmp_path, each) == run_of(new, tmp_path, each)
+
+
+def test_each_of_three_outputs_may_be_apart(tmp_path: Path) -> None:
+    """First the one whose stages share least. p needs nothing that r does not need, too."""
+    text = SMALL_PRODUCTS.replace("a, b, p, q,", "a, b, p, q, r,")
+    text = text.replace(
+        "    ct.store(p,", "    third = first.astype(p.dtype)\n    ct.store(r, (i, j), third)\n    ct.store(p,"
+    )
+    text = text.replace('"q": tw', '"r": tw.Output(("M", "N"), "bfloat16"), "q": tw')
+    text = text.replace("(x @ a, np", "(x @ a, x @ a, np")
+    assert unfuse.stages_in_text(Source("task.py", text), "products") == [f"{APART}q", f"{APART}r"]
+    new = changed(text, f"{APART}q")
+    for output in "pqr":
+        assert run_of(text, tmp_path, output) == run_of(new, tmp_path, output)
 
 
 def test_a_tile_over_a_loop_is_loaded_after_it(tmp_path: Path) -> None:

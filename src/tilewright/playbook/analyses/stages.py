@@ -142,10 +142,13 @@ def _is_text(statement: cst.CSTNode) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The statements that both stages begin with, the stage of one output, and the stage of the other outputs."""
+    """The statements that both stages begin with, the stage of one output, and the stage of the other outputs.
+
+    repeated: the number of lines that are in both stages."""
 
     shared: tuple[cst.BaseStatement, ...]
     stages: tuple[tuple[cst.BaseStatement, ...], tuple[cst.BaseStatement, ...]]
+    repeated: int
 
 
 def by_output(kernel: Kernel, output: str) -> Cut:
@@ -175,7 +178,7 @@ def by_output(kernel: Kernel, output: str) -> Cut:
         tuple(_only(each, lines) for each in left if _holds(source, each, lines)) for lines in (mine, others)
     )
     assert len(stages) == 2
-    return Cut(tuple(shared), (stages[0], stages[1]))
+    return Cut(tuple(shared), (stages[0], stages[1]), len(mine & others))
 
 
 def _refuse_absorbed(kernel: Kernel, mine: Collection[Line], others: Collection[Line]) -> None:

@@ -40,6 +40,7 @@ from tilewright.source.syntax import Source
 AGAIN = "tiles loaded again"
 APART = "blocks of its own for "
 MOST_AXES = 3  # of a grid
+MOST_CUTS = 2  # the outputs that may be apart, of all outputs those whose stages repeat the fewest lines
 
 
 class Unfuse(Entry):
@@ -69,19 +70,10 @@ class Unfuse(Entry):
             return ""
         if not spills(facts):
             return "its machine code spills no registers"
-        return (
-            shared_memory(facts)
-            or refusal(understood, source, facts.kernel)
-            or refusal(_reloaded, source, facts.kernel)
-        )
+        return shared_memory(facts) or refusal(_every_change, source, facts.kernel)
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        kernel = site.function_here(source).name.value
-        if value == AGAIN:
-            return _reloaded(source, kernel)
-        if not isinstance(value, str) or not value.startswith(APART):
-            raise NotApplicable(f"'{value}' is no value of this entry; known: {AGAIN}, {APART}OUTPUT")
-        return _apart(source, kernel, value.removeprefix(APART))
+        return _changed(source, site.function_here(source).name.value, value)
 
 
 def spills(facts: KernelFacts) -> str:
@@ -107,10 +99,11 @@ def stages_in_text(source: Source, kernel: str) -> list[str]:
     """Returns the values that the text of a kernel allows, whatever its launch. Raises `NotApplicable` if there are
     none."""
     parts = understood(source, kernel)
-    apart = [output for output in parts.outputs if unless_refused(by_output, parts, output) is not None]
-    if len(parts.outputs) == 2:  # both outputs have the same two stages
-        apart = apart[:1]
-    values = [f"{APART}{output}" for output in apart]
+    cuts = {output: unless_refused(by_output, parts, output) for output in parts.outputs}
+    repeated = {output: cut.repeated for output, cut in cuts.items() if cut is not None}
+    # Of two outputs, both have the same two stages.
+    most = 1 if len(parts.outputs) == 2 else MOST_CUTS
+    values = [f"{APART}{output}" for output in sorted(repeated, key=lambda output: repeated[output])[:most]]
     if refused := refusal(reloaded, parts):
         if not values:
             raise NotApplicable(refused)
@@ -119,10 +112,21 @@ def stages_in_text(source: Source, kernel: str) -> list[str]:
 
 
 def _values(source: Source, kernel: str, launched_here: bool) -> list[str]:
-    found = stages_in_text(source, kernel)
-    fitting = [each for each in found if each != AGAIN and launched_here]
-    fitting = [each for each in fitting if unless_refused(_apart, source, kernel, each.removeprefix(APART))]
-    return fitting + [each for each in found if each == AGAIN]
+    found = [each for each in stages_in_text(source, kernel) if launched_here or each == AGAIN]
+    return [each for each in found if unless_refused(_changed, source, kernel, each)]
+
+
+def _every_change(source: Source, kernel: str) -> None:
+    for value in stages_in_text(source, kernel):
+        _changed(source, kernel, value)
+
+
+def _changed(source: Source, kernel: str, value: Value) -> str:
+    if value == AGAIN:
+        return _reloaded(source, kernel)
+    if not isinstance(value, str) or not value.startswith(APART):
+        raise NotApplicable(f"'{value}' is no value of this entry; known: {AGAIN}, {APART}OUTPUT")
+    return _apart(source, kernel, value.removeprefix(APART))
 
 
 def _reloaded(source: Source, kernel: str) -> str:
