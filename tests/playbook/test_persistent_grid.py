@@ -30,7 +30,7 @@ BY_CONFIG = SOFTMAX.replace("tw.Launch(softmax, (min(M, 264),)", "tw.Launch(soft
 
 class TestPersistentGrid(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {"softmax": SOFTMAX, "named": NAMED, "three axes": AXES}
+    examples: ClassVar = {"softmax": SOFTMAX, "named": NAMED}
     elsewhere: ClassVar = {
         "one row a block": SCALE_ROWS,
         "a value that the next item reads": COUNTS,
@@ -42,7 +42,7 @@ class TestPersistentGrid(EntryContract):
 
 
 def test_the_grid_follows_the_sms_and_the_space_has_the_knob(tmp_path: Path) -> None:
-    task = loaded(applied(ENTRY, SOFTMAX, tmp_path, 1), tmp_path)
+    task = loaded(applied(ENTRY, SOFTMAX, tmp_path, "1"), tmp_path)
     dims = task.selected(None)[0].dims
     for blocks in (1, 16):
         config = task.space.shipped.replace(BLOCKS_PER_SM=blocks)
@@ -50,14 +50,21 @@ def test_the_grid_follows_the_sms_and_the_space_has_the_knob(tmp_path: Path) -> 
     assert task.space.constants["BLOCKS_PER_SM"] == (1, 2, 4, 8, 16)
 
 
+def test_fewer_blocks_are_tried_with_more_warps_too(tmp_path: Path) -> None:
+    site = only(ENTRY.sites(Source("task.py", SOFTMAX), facts_of(loaded(SOFTMAX, tmp_path))))
+    assert site.values == ("1", "4", "8", "16", "1,num_worker_warps=8")
+    task = loaded(applied(ENTRY, SOFTMAX, tmp_path, "1,num_worker_warps=8"), tmp_path)
+    assert (task.space.shipped["BLOCKS_PER_SM"], task.space.shipped["num_worker_warps"]) == (1, 8)
+
+
 def test_axes_stay(tmp_path: Path) -> None:
-    task = loaded(applied(ENTRY, AXES, tmp_path, 1), tmp_path)
+    task = loaded(applied(ENTRY, AXES, tmp_path, "1"), tmp_path)
     dims = task.selected(None)[0].dims
     assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (132, 1, 1)
 
 
-@pytest.mark.parametrize("blocks", [1, 16])  # fewer blocks than rows, and more
-def test_every_grid_gives_the_same_bits(blocks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", ["1,num_worker_warps=8", "16"])  # fewer blocks than rows, and more
+def test_every_grid_gives_the_same_bits(blocks: str, tmp_path: Path) -> None:
     text = applied(ENTRY, SOFTMAX, tmp_path, blocks)
     assert run_of(text, tmp_path, "y")[0] == run_of(SOFTMAX, tmp_path, "y")[0]
     assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
@@ -71,7 +78,7 @@ def test_a_value_that_is_read_after_the_last_item_is_refused(tmp_path: Path) -> 
     source = Source("task.py", end)
     site = only(ENTRY.sites(Source("task.py", SOFTMAX), facts_of(loaded(SOFTMAX, tmp_path))))
     with pytest.raises(NotApplicable, match="last of softmax is kept"):
-        ENTRY.apply(source, site, 1)
+        ENTRY.apply(source, site, "1")
 
 
 def test_the_reason_why_it_does_not_apply_is_known(tmp_path: Path) -> None:

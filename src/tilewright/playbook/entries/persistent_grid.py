@@ -16,6 +16,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code
 from tilewright.playbook.analyses.block_loop import block_ids, clusters_divisor, grid_extents
+from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -30,6 +31,8 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source, dotted, elements, number
 
 BLOCKS_PER_SM = (1, 2, 4, 8, 16)
+MORE_WARPS = "num_worker_warps=8"
+"""Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
 
 
 class PersistentGrid(Entry):
@@ -52,9 +55,14 @@ class PersistentGrid(Entry):
             return []
         sms = facts.board.sms
         blocks = {launch.grid[0] for launch in facts.launches}
-        values = tuple(each for each in BLOCKS_PER_SM if blocks != {each * sms})
+        values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
+        values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
-        return [Site.at(source, source.kernels[kernel], "blocks of the grid", values, why=f"{now} blocks on {sms} SMs")]
+        return [
+            Site.at(
+                source, source.kernels[kernel], "blocks of the grid", tuple(values), why=f"{now} blocks on {sms} SMs"
+            )
+        ]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
@@ -64,7 +72,9 @@ class PersistentGrid(Entry):
             source = task_code.with_launch_parameter(source, parameter)
         resident = f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
         source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
-        return task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), value).text
+        number_of_blocks, _, hints = str(value).partition(",")
+        source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(number_of_blocks))
+        return written_in_space(source, read_changes(hints)) if hints else source.text
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
         kernel = task_code.own_kernel(facts, source)
