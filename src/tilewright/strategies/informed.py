@@ -1,0 +1,112 @@
+"""Chooses what to compile from expected times (`SearchSpace.expected`) and from the outcomes so far.
+
+The estimate is a Gaussian process over the logarithm of time / expected time. Configurations that are alike deviate
+from their expected times alike, in the measure of `estimate.correlation`. Besides, all expected times may be wrong by
+one factor, and differences between them too large or too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.records import Candidate, Configuration
+from tilewright.strategies.base import Batch, Expected, Outcomes, SearchSpace
+from tilewright.strategies.estimate import Array, coordinates, correlation, logarithms, spread
+
+OWN, SLOPE, FACTOR = 0.35, 0.3, 0.3
+"""Standard deviations of the logarithm of time / expected time: of a configuration's own deviation, of the deviation
+for a configuration expected to take e times as long as the shipped one, and of what all have in common."""
+MEASURED, PREDICTED = 0.02, 0.15
+"""Standard deviations of the logarithms of measured and predicted times."""
+CURIOSITY = 0.7
+"""How many standard deviations an estimate may be too high."""
+READ = 200
+"""How many configurations of a pool get an expected time of their own. The others get that of the nearest of them."""
+
+
+class Informed:
+    """The choices of one search."""
+
+    def __init__(self, space: SearchSpace, expected: Expected) -> None:
+        self.space, self.expected = space, expected
+        self._read = spread(space.pool, READ, space.seed)
+        self._logarithms: dict[Configuration, float | None] = {}
+        self._like: Candidate | None = None
+
+    def knows(self) -> bool:
+        """Returns whether the shipped configuration has an expected time."""
+        return self.expected.us((self.space.shipped,))[0] is not None
+
+    def choose(self, pool: Sequence[Configuration], outcomes: Outcomes, count: int) -> Batch:
+        """Returns ``count`` configurations of ``pool`` that may be fastest, the shipped one first if ``outcomes`` is
+        empty.
+
+        Each choice takes the lowest estimate. The next choice assumes that this estimate is right.
+        """
+        self._see(outcomes)
+        known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]
+        others = self._distinct(known, pool)
+        every = (*known, *others)
+        expected = self._expected(every)
+        ratios = np.array(logarithms(outcomes) if outcomes else expected[:1]) - expected[: len(known)]
+        at = coordinates(every)
+        shared = OWN**2 * correlation(at, at) + FACTOR**2
+        relative = expected - expected[known.index(self.space.shipped) if self.space.shipped in known else 0]
+        covariance = shared + SLOPE**2 * np.outer(relative, relative)
+        noise = [MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED]
+        chosen = [] if outcomes else known
+        picked = _lowest(expected, covariance, ratios, np.array(noise), count - len(chosen))
+        return (*chosen, *(every[place] for place in picked))
+
+    def _see(self, outcomes: Outcomes) -> None:
+        """Remembers the first compiled outcome, which shows how the kernel is compiled."""
+        if self._like is None:
+            self._like = next((each for each in outcomes if each.code is not None), None)
+            self._logarithms.clear()
+
+    def _distinct(self, known: Sequence[Configuration], pool: Sequence[Configuration]) -> Batch:
+        """Returns the configurations of ``pool`` whose machine code may differ from that of all others."""
+        seen = {self.expected.identity(each) for each in known}
+        found: dict[object, Configuration] = {}
+        for each in pool:
+            if (identity := self.expected.identity(each)) not in seen:
+                found.setdefault(identity, each)
+        return tuple(found.values())
+
+    def _expected(self, configurations: Sequence[Configuration]) -> Array:
+        """Returns the logarithms of expected times. Reads few kernels of a large pool."""
+        wanted = configurations if len(configurations) <= READ else self._read
+        new = [each for each in wanted if each not in self._logarithms]
+        for each, us in zip(new, self.expected.us(new, self._like), strict=True):
+            self._logarithms[each] = math.log(us) if us else None
+        found = [self._logarithms.get(each) for each in configurations]
+        own = [place for place, value in enumerate(found) if value is not None]
+        if len(own) < len(found):
+            at = coordinates(configurations)
+            for place, value in enumerate(found):
+                if value is None:
+                    nearest = own[int(np.abs(at[own] - at[place]).sum(axis=1).argmin())]
+                    found[place] = found[nearest]
+        return np.array(found, dtype=np.float64)
+
+
+def _lowest(expected: Array, covariance: Array, ratios: Array, noise: Array, count: int) -> list[int]:
+    """Returns the places of ``count`` further configurations, chosen one by one.
+
+    ratios, noise: of the first configurations, whose times are known.
+    """
+    known, left = list(range(len(ratios))), list(range(len(ratios), len(expected)))
+    chosen: list[int] = []
+    while left and len(chosen) < count:
+        own, cross = covariance[np.ix_(known, known)] + np.diag(noise**2), covariance[np.ix_(left, known)]
+        solved = np.linalg.solve(own, np.column_stack([ratios, cross.T]))
+        mean = cross @ solved[:, 0]
+        variance = covariance[left, left] - np.einsum("ij,ji->i", cross, solved[:, 1:])
+        best = int((expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))).argmin())
+        ratios, noise = np.append(ratios, mean[best]), np.append(noise, MEASURED)
+        known.append(left.pop(best))
+        chosen.append(known[-1])
+    return chosen
