@@ -23,8 +23,9 @@ MEASURED, PREDICTED = 0.02, 0.15
 """Standard deviations of the logarithms of measured and predicted times."""
 CURIOSITY = 0.7
 """How many standard deviations an estimate may be too high."""
-READ = 200
-"""How many configurations of a pool get an expected time of their own. The others get that of the nearest of them."""
+READ, NEAR = 64, 24
+"""Of a large pool, so many configurations, and the first ones, get expected times of their own. The others get that of
+the nearest of them. To read a kernel takes up to 0.1 s."""
 
 
 class Informed:
@@ -42,23 +43,23 @@ class Informed:
 
     def choose(self, pool: Sequence[Configuration], outcomes: Outcomes, count: int) -> Batch:
         """Returns ``count`` configurations of ``pool`` that may be fastest, the shipped one first if ``outcomes`` is
-        empty.
+        empty. The first of the pool are read.
 
         Each choice takes the lowest estimate. The next choice assumes that this estimate is right.
         """
         self._see(outcomes)
         known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]
-        others = self._distinct(known, pool)
+        read = pool if len(pool) <= READ else (*pool[:NEAR], *self._read)
+        self._note((*known, *read))
+        others = self._others(known, pool)
         every = (*known, *others)
         expected = self._expected(every)
-        ratios = np.array(logarithms(outcomes) if outcomes else expected[:1]) - expected[: len(known)]
-        at = coordinates(every)
-        shared = OWN**2 * correlation(at, at) + FACTOR**2
-        relative = expected - expected[known.index(self.space.shipped) if self.space.shipped in known else 0]
-        covariance = shared + SLOPE**2 * np.outer(relative, relative)
-        noise = [MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED]
+        ratios = (np.array(logarithms(outcomes)) if outcomes else expected[:1]) - expected[: len(known)]
+        at, relative = coordinates(every), expected - self._logarithms.get(self.space.shipped, expected[0])
+        covariance = OWN**2 * correlation(at, at) + FACTOR**2 + SLOPE**2 * np.outer(relative, relative)
+        noise = np.array([MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED])
         chosen = [] if outcomes else known
-        picked = _lowest(expected, covariance, ratios, np.array(noise), count - len(chosen))
+        picked = _lowest(expected, covariance, ratios, noise, count - len(chosen))
         return (*chosen, *(every[place] for place in picked))
 
     def _see(self, outcomes: Outcomes) -> None:
@@ -67,30 +68,32 @@ class Informed:
             self._like = next((each for each in outcomes if each.code is not None), None)
             self._logarithms.clear()
 
-    def _distinct(self, known: Sequence[Configuration], pool: Sequence[Configuration]) -> Batch:
+    def _note(self, configurations: Sequence[Configuration]) -> None:
+        """Reads configurations, and remembers the logarithms of their expected times."""
+        new = [each for each in dict.fromkeys(configurations) if each not in self._logarithms]
+        for each, us in zip(new, self.expected.us(new, self._like), strict=True):
+            self._logarithms[each] = math.log(us) if us else math.nan
+
+    def _others(self, known: Sequence[Configuration], pool: Sequence[Configuration]) -> Batch:
         """Returns the configurations of ``pool`` whose machine code may differ from that of all others."""
         seen = {self.expected.identity(each) for each in known}
         found: dict[object, Configuration] = {}
         for each in pool:
-            if (identity := self.expected.identity(each)) not in seen:
+            identity = self.expected.identity(each) if each in self._logarithms else each
+            if identity not in seen:
                 found.setdefault(identity, each)
         return tuple(found.values())
 
     def _expected(self, configurations: Sequence[Configuration]) -> Array:
-        """Returns the logarithms of expected times. Reads few kernels of a large pool."""
-        wanted = configurations if len(configurations) <= READ else self._read
-        new = [each for each in wanted if each not in self._logarithms]
-        for each, us in zip(new, self.expected.us(new, self._like), strict=True):
-            self._logarithms[each] = math.log(us) if us else None
-        found = [self._logarithms.get(each) for each in configurations]
-        own = [place for place, value in enumerate(found) if value is not None]
-        if len(own) < len(found):
+        """Returns the logarithms of expected times; for configurations that were not read, those of the nearest."""
+        found = np.array([self._logarithms.get(each, math.nan) for each in configurations])
+        own = np.flatnonzero(~np.isnan(found))
+        missing = np.flatnonzero(np.isnan(found))
+        if len(own) and len(missing):
             at = coordinates(configurations)
-            for place, value in enumerate(found):
-                if value is None:
-                    nearest = own[int(np.abs(at[own] - at[place]).sum(axis=1).argmin())]
-                    found[place] = found[nearest]
-        return np.array(found, dtype=np.float64)
+            distance = np.abs(at[missing, None, :] - at[None, own, :]).sum(axis=2)
+            found[missing] = found[own[distance.argmin(axis=1)]]
+        return np.asarray(np.nan_to_num(found))
 
 
 def _lowest(expected: Array, covariance: Array, ratios: Array, noise: Array, count: int) -> list[int]:

@@ -173,8 +173,9 @@ class _Reader:
                 part.stored += self._moved(largest)
                 part.vector.append((round(_words(largest)), 1))
         elif op.name in FOLDS:
-            part.folds += 1
-            part.vector.append((op.tile("operands").size, 2))
+            if op.tile("operands").shape[op.attributes["dim"]] > 1:
+                part.folds += 1
+                part.vector.append((op.tile("operands").size, 2))
         elif op.name not in FREE and tiles:
             part.vector.append((max(kind.size for kind in tiles), COSTS.get(op.name, 1)))
 
