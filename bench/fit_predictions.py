@@ -13,7 +13,7 @@ configurations is right in 9 of 10 pairs, workloads of all kernels weighing alik
 that a fit on all kernels gives. They are copied into `hardware/prediction.py`, and the errors into
 `hardware/prediction_error.py`, by hand.
 
-The kernels named in bench/fit_set_aside.txt, fit_set_aside_2.txt and fit_set_aside_3.txt are left out of all this. With --set-aside
+The kernels named in bench/fit_set_aside.txt, _2.txt and _3.txt are left out of all this. With --set-aside
 the predictor as it stands is tried on those of the recordings given, once, at the end.
 """
 

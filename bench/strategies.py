@@ -60,7 +60,7 @@ REGRET, WANTED = 0.01, 0.95
 QUARTER = 0.25
 FAMILIES: Mapping[str, Sequence[str]] = {
     "products": ("matmul", "gemm", "linear", "weight_gradient"), "attention": ("attention", "fmha", "mla"),
-    "rows": ("norm", "softmax", "cross_entropy"), "elementwise": ("rope", "glu", "transpose", "silu"),
+    "rows": ("norm", "softmax", "cross_entropy"), "elementwise": ("rope", "glu", "transpose", "adam"),
     "reductions": ("sum",),
 }  # fmt: skip
 """Parts of the names of each family's kernels."""
