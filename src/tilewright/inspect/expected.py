@@ -31,7 +31,7 @@ from tilewright.hardware.executions import FEWEST_RUNS, WARPGROUP, Work
 from tilewright.languages.base import Lowered
 from tilewright.records import Candidate, Configuration, Failed, Value, Workload
 from tilewright.task.task import Launch, Task
-from tilewright.tileir.analysis.outline import Outline, Part, outline
+from tilewright.tileir.analysis.outline import LoopWork, Outline, outline
 from tilewright.tileir.run.registry import Unsupported
 
 ARCHITECTURES = ("sm_90",)
@@ -226,7 +226,7 @@ class _Launched:
                 runs.append(max(around, read / loop.loaded) if loop.loaded else around)
         return tuple(runs)
 
-    def _total(self, of: Callable[[Part], float]) -> float:
+    def _total(self, of: Callable[[LoopWork], float]) -> float:
         return sum(runs * of(part) for runs, part in zip(self.runs, self.kernel.parts, strict=True))
 
     @cached_property
@@ -234,7 +234,7 @@ class _Launched:
         """Instructions of a warp, without those on tensor cores."""
         threads = WARP * self.threads.warps
 
-        def of(part: Part) -> float:
+        def of(part: LoopWork) -> float:
             count = sum(cost * max(1.0, size / self.cluster / threads) for size, cost in part.vector)
             if not self.kernel.on_tensor_cores and part.products:  # fused multiply-adds, and loads of their factors
                 own = part.accumulators / self.cluster / threads

@@ -36,7 +36,7 @@ compiled. With a GPU, those with the shortest predicted times have measured time
 Search: TypeAlias = Generator[Batch, Outcomes, None]
 
 
-class Expected(Protocol):
+class Expectation(Protocol):
     """Knows, before anything is compiled, how long configurations probably take."""
 
     def us(self, configurations: Sequence[Configuration], like: Candidate | None = None) -> Sequence[float | None]:
@@ -64,7 +64,7 @@ class SearchSpace:
     """Configurations that the space does not list, from `tune --seeds`. They may be compiled, too."""
     seed: int = 0
     """For random choices. The same seed and outcomes must lead to the same search."""
-    expected: Expected | None = None
+    expected: Expectation | None = None
 
     @property
     def shipped(self) -> Configuration:

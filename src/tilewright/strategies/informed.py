@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.records import Candidate, Configuration
-from tilewright.strategies.base import Batch, Expected, Outcomes, SearchSpace
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
 from tilewright.strategies.estimate import Array, coordinates, correlation, logarithms, spread
 
 OWN, SLOPE, FACTOR = 0.35, 0.3, 0.3
@@ -31,10 +31,10 @@ the nearest of them. To read a kernel takes up to 0.1 s."""
 class Informed:
     """The choices of one search."""
 
-    def __init__(self, space: SearchSpace, expected: Expected) -> None:
+    def __init__(self, space: SearchSpace, expected: Expectation) -> None:
         self.space, self.expected = space, expected
         self._read = spread(space.pool, READ, space.seed)
-        self._logarithms: dict[Configuration, float | None] = {}
+        self._logarithms: dict[Configuration, float] = {}
         self._like: Candidate | None = None
 
     def knows(self) -> bool:
@@ -55,11 +55,10 @@ class Informed:
         every = (*known, *others)
         expected = self._expected(every)
         ratios = (np.array(logarithms(outcomes)) if outcomes else expected[:1]) - expected[: len(known)]
-        at, relative = coordinates(every), expected - self._logarithms.get(self.space.shipped, expected[0])
-        covariance = OWN**2 * correlation(at, at) + FACTOR**2 + SLOPE**2 * np.outer(relative, relative)
         noise = np.array([MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED])
         chosen = [] if outcomes else known
-        picked = _lowest(expected, covariance, ratios, noise, count - len(chosen))
+        relative = expected - self._logarithms.get(self.space.shipped, expected[0])
+        picked = _lowest(coordinates(every), expected, relative, ratios, noise, count - len(chosen))
         return (*chosen, *(every[place] for place in picked))
 
     def _see(self, outcomes: Outcomes) -> None:
@@ -96,20 +95,30 @@ class Informed:
         return np.asarray(np.nan_to_num(found))
 
 
-def _lowest(expected: Array, covariance: Array, ratios: Array, noise: Array, count: int) -> list[int]:
+def _lowest(at: Array, expected: Array, relative: Array, ratios: Array, noise: Array, count: int) -> list[int]:
     """Returns the places of ``count`` further configurations, chosen one by one.
 
+    at, expected, relative: of all configurations: points, logarithms of expected times, and these less that of the
+        shipped one.
     ratios, noise: of the first configurations, whose times are known.
     """
+
+    def covariances(places: Sequence[int]) -> Array:
+        """Returns the covariances of all configurations with some: a row for each of all."""
+        own = OWN**2 * correlation(at, at[places]) + FACTOR**2
+        return np.asarray(own + SLOPE**2 * np.outer(relative, relative[places]))
+
     known, left = list(range(len(ratios))), list(range(len(ratios), len(expected)))
+    with_known, own_variance = covariances(known), OWN**2 + FACTOR**2 + (SLOPE * relative) ** 2
     chosen: list[int] = []
     while left and len(chosen) < count:
-        own, cross = covariance[np.ix_(known, known)] + np.diag(noise**2), covariance[np.ix_(left, known)]
-        solved = np.linalg.solve(own, np.column_stack([ratios, cross.T]))
+        cross = with_known[left]
+        solved = np.linalg.solve(with_known[known] + np.diag(noise**2), np.column_stack([ratios, cross.T]))
         mean = cross @ solved[:, 0]
-        variance = covariance[left, left] - np.einsum("ij,ji->i", cross, solved[:, 1:])
+        variance = own_variance[left] - np.einsum("ij,ji->i", cross, solved[:, 1:])
         best = int((expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))).argmin())
         ratios, noise = np.append(ratios, mean[best]), np.append(noise, MEASURED)
         known.append(left.pop(best))
         chosen.append(known[-1])
+        with_known = np.column_stack([with_known, covariances(known[-1:])])
     return chosen

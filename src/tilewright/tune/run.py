@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.languages.cubins import CubinsOfRun
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
-    from tilewright.strategies.base import Expected
+    from tilewright.strategies.base import Expectation
 
 EXPECTED_OF = ("cutile",)
 """The languages of tasks whose configurations have expected times. Those of others were never compared with measured
@@ -132,7 +132,7 @@ class TuneRequest:
             )  # fmt: skip
         return searches
 
-    def _expected(self, workload: Workload) -> Expected:
+    def _expected(self, workload: Workload) -> Expectation:
         from tilewright.inspect.expected import ExpectedTimes  # loads the reader of Tile IR
 
         return ExpectedTimes(self.task, workload, self.target.board)

@@ -11,7 +11,7 @@ from tilewright.errors import RequestError
 from tilewright.records import Candidate, Configuration, Searched, Workload
 from tilewright.space.space import Space
 from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
-from tilewright.strategies.base import Batch, Expected, Outcomes, SearchSpace
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
 
 COUNTED = 25_000
 """Larger products are not counted: the number of points before constraints is given."""
@@ -70,7 +70,7 @@ class Searching:
     def __init__(
         self, workload: Workload, space: Space, arch: int, limits: Limits, *, strategy: str = "",
         seeds: Sequence[Configuration] = (), seed: int = 0, pace: float = 1.0,
-        expected: Callable[[], Expected] | None = None,
+        expected: Callable[[], Expectation] | None = None,
     ) -> None:  # fmt: skip
         self.workload, dims = workload, workload.dims
         self.size, self.exact = _size(SearchSpace(space, arch, dims, 0, tuple(seeds)))

@@ -26,7 +26,7 @@ PASSED_ON = ("permute", "reshape", "bitcast", "ftof")
 
 
 @dataclass
-class Part:
+class LoopWork:
     """The operations of one loop, without those of loops inside it; or those outside all loops.
 
     inside: the place of the loop around it among `Outline.parts`; None for the first part, which is outside all loops.
@@ -63,7 +63,7 @@ class Outline:
     contiguous: bytes of the shortest row of a loaded or stored tile.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[LoopWork, ...]
     live: float
     contiguous: float
 
@@ -84,14 +84,14 @@ def on_tensor_cores(product: Op) -> bool:
 
 def outline(entry: KernelEntry) -> Outline:
     """Returns the outline of a kernel."""
-    reader = _Reader(entry)
+    reader = _Outlining(entry)
     reader.read(entry.body, 0)
     return Outline(tuple(reader.parts), reader.most_live(), reader.contiguous)
 
 
-class _Reader:
+class _Outlining:
     def __init__(self, entry: KernelEntry) -> None:
-        self.parts = [Part(None)]
+        self.parts = [LoopWork(None)]
         self.contiguous = float("inf")
         self._users: dict[str, list[Op]] = {}
         for op in entry.walk():
@@ -118,7 +118,7 @@ class _Reader:
             for region in op.regions if op.name not in FOLDS else ():
                 inner = part
                 if op.name in LOOPS:
-                    self.parts.append(Part(part))
+                    self.parts.append(LoopWork(part))
                     self._loops.append(start)
                     inner = len(self.parts) - 1
                 for name, kind in region.arguments:
@@ -158,7 +158,7 @@ class _Reader:
         users = self._users.get(name, [])
         return bool(users) and all(map(multiplies, users))
 
-    def _count(self, op: Op, part: Part) -> None:
+    def _count(self, op: Op, part: LoopWork) -> None:
         tiles = [kind for kind in op.result_types if isinstance(kind, TileType)]
         if op.name.startswith("mma"):
             part.products.append(op)
