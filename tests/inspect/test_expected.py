@@ -126,3 +126,38 @@ def test_default_hints_have_the_identity_of_none() -> None:
     assert expected.identity(shipped) == expected.identity(shipped.replace(occupancy=1))
     assert expected.identity(shipped) != expected.identity(shipped.replace(occupancy=2))
     assert expected.identity(shipped) != expected.identity(shipped.replace(TILE_M=32))
+
+
+OCCUPIED = """\
+import cuda.tile as ct
+import tilewright as tw
+
+@ct.kernel(occupancy=4)
+def softmax(x, y, N: ct.Constant[int]):
+    values = ct.exp(ct.load(x, (ct.bid(0), 0), (1, N)))
+    ct.store(y, (ct.bid(0), 0), values / ct.sum(values))
+
+task = tw.Task(
+    name="occupied",
+    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
+    reference=lambda x: x,
+    launch=lambda x, y, M, N: tw.Launch(softmax, (M,), (x, y, N)),
+    flops=lambda M, N: M * N,
+    space=tw.Space(HINTS),
+    workloads={"rows": {"M": 4096, "N": 1024}},
+)
+"""
+
+
+def test_hints_of_the_decorator_count(tmp_path: Path) -> None:
+    """Unless the space has the hint: None then removes it."""
+    found = []
+    for name, hints in (
+        ("own", "shipped={}"),
+        ("removed", 'hints={"occupancy": (None,)}, shipped={"occupancy": None}'),
+    ):
+        file = tmp_path / f"{name}.py"
+        file.write_text(OCCUPIED.replace("HINTS", hints))
+        task = load_task(str(file))
+        found += times(task, made(task, 256)).values()
+    assert found[0] < 0.5 * found[1]

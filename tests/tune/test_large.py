@@ -14,13 +14,16 @@ import pytest
 
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import default_board
+from tilewright.hardware.machine import Target
 from tilewright.inspect.expected import ExpectedTimes
 from tilewright.ledger.tunings import TuneLedger
+from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Configuration, TuningResult
 from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tune import tune as tuning
+from tilewright.tune.run import TuneRequest
 from tilewright.tune.searching import Limits, Searching
 from tilewright.tune.tune import tune
 
@@ -129,6 +132,16 @@ def test_expected_times_are_made_only_where_there_is_a_choice(task: Task) -> Non
     small = Space(constants={"TILE": (32, 64), "A": (0,), "B": (0,)}, shipped={"TILE": 32, "A": 0, "B": 0})
     assert Searching(workload, small, 90, Limits(), expected=expected).space.expected is None and not made
     assert Searching(workload, small, 90, Limits(candidates=1), expected=expected).space.expected is not None and made
+
+
+def test_only_kernels_of_cutile_have_expected_times(task: Task) -> None:
+    workloads = tuple(task.selected("even"))
+    for languages, known in ((("cutile",), True), (("triton",), False), (("cutile", "triton"), False)):
+        target = Target(default_board("sm_90"), None)
+        limits = Limits(candidates=2)
+        request = TuneRequest(task, target, Policy(), workloads, 10, "", None, None, languages, limits)
+        (search,) = request.searches(workloads, 1).values()
+        assert (search.space.expected is not None) == known
 
 
 def test_a_time_limit_keeps_the_best_so_far(task: Task, tmp_path: Path) -> None:

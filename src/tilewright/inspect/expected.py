@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.compile.accumulators import entry_of
-from tilewright.compile.compile import Unit, hints_of, lower
+from tilewright.compile.compile import WARPS, Unit, hints_of, lower
 from tilewright.compile.screen import work_of
 from tilewright.hardware import prediction
 from tilewright.hardware.architectures import SUB_PARTITIONS, WARP
 from tilewright.hardware.boards import Board
 from tilewright.hardware.executions import FEWEST_RUNS, WARPGROUP, Work
-from tilewright.languages.base import Lowered
-from tilewright.records import Candidate, Configuration, Failed, Value, Workload
-from tilewright.task.task import Launch, Task
+from tilewright.languages.base import Hints, Lowered
+from tilewright.records import Candidate, Configuration, Failed, Workload
+from tilewright.task.task import Task
 from tilewright.tileir.analysis.outline import LoopWork, Outline, outline
 from tilewright.tileir.run.registry import Unsupported
 
@@ -89,8 +89,18 @@ class ExpectedTimes:
         """
         if self.board.arch not in ARCHITECTURES:
             return (None,) * len(configurations)
-        ways = (True, False) if like is None or like.code is None else (_copies_apart(like),)
+        ways = self._ways(like)
         return tuple(self._us(configuration, ways) for configuration in configurations)
+
+    def _ways(self, like: Candidate | None) -> tuple[bool, ...]:
+        """Returns whether one warpgroup copies for the others: it is one warpgroup more than the hint requests.
+
+        Both, if it is not known.
+        """
+        read = None if like is None else self._read(like.configuration)
+        if like is None or like.code is None or read is None:
+            return True, False
+        return (like.code.threads > WARP * _number(read.hints.get("num_worker_warps"), WARPS),)
 
     def identity(self, configuration: Configuration) -> Hashable:
         """Returns a key that is equal for configurations whose machine code and launch are known to be equal."""
@@ -101,10 +111,8 @@ class ExpectedTimes:
         lowered = self._read(configuration)
         if lowered is None or lowered.outline is None:
             return None
-        hints = hints_of(self.task, configuration)
-        times = [
-            _Launched(lowered.outline, lowered.launch, hints, self._work, self.board, apart).us() for apart in ways
-        ]  # fmt: skip
+        kernel, grid, hints = lowered.outline, lowered.grid, lowered.hints
+        times = [_Launched(kernel, grid, hints, self._work, self.board, apart).us() for apart in ways]
         return math.exp(sum(map(math.log, times)) / len(times))
 
     def _read(self, configuration: Configuration) -> _Lowered | None:
@@ -118,17 +126,24 @@ class ExpectedTimes:
                 key = (language.kernel_name(launch.kernel), repr(launch.args))
                 if key not in self._outlines:
                     self._outlines[key] = _outline_of(lowered)
+                hints = {
+                    **language.decorated_hints(launch.kernel, self.board.arch), **hints_of(self.task, configuration)
+                }  # fmt: skip
                 identity = (lowered.identity, launch.grid, key)
-                self._lowered[configuration] = _Lowered(self._outlines[key], launch, identity)
+                self._lowered[configuration] = _Lowered(self._outlines[key], launch.grid, hints, identity)
         return self._lowered[configuration]
 
 
 @dataclass(frozen=True)
 class _Lowered:
-    """What is kept of a configuration's Tile IR. ``outline``: None if it is no Tile IR, or cannot be read."""
+    """What is kept of a configuration's Tile IR. ``outline``: None if it is no Tile IR, or cannot be read.
+
+    hints: of the kernel's decorator and of the configuration. None lets the compiler choose.
+    """
 
     outline: Outline | None
-    launch: Launch
+    grid: tuple[int, ...]
+    hints: Hints
     identity: Hashable
 
 
@@ -140,12 +155,6 @@ def _outline_of(lowered: Lowered) -> Outline | None:
         return None
 
 
-def _copies_apart(candidate: Candidate) -> bool:
-    """Returns whether the machine code has a warpgroup more than the hint requests, which copies for the others."""
-    assert candidate.code is not None
-    return candidate.code.threads > WARP * _number(candidate.configuration.get("num_worker_warps"), 4)
-
-
 def _number(value: object, default: int) -> int:
     return value if type(value) is int and value > 0 else default
 
@@ -154,13 +163,13 @@ class _Launched:
     """One launch of a kernel that is not compiled yet. ``apart``: as in `_Threads`, for a kernel without products."""
 
     def __init__(
-        self, kernel: Outline, launch: Launch, hints: dict[str, Value], work: Work, board: Board, apart: bool
+        self, kernel: Outline, grid: tuple[int, ...], hints: Hints, work: Work, board: Board, apart: bool
     ) -> None:
         self.kernel, self.work, self.board = kernel, work, board
         self.cluster = _number(hints.get("num_ctas"), 1)
-        self.blocks = math.prod(launch.grid)
+        self.blocks = math.prod(grid)
         self.ctas = self.blocks * self.cluster
-        warps, occupancy = _number(hints.get("num_worker_warps"), 4), _number(hints.get("occupancy"), 1)
+        warps, occupancy = _number(hints.get("num_worker_warps"), WARPS), _number(hints.get("occupancy"), 1)
         self.threads = self._apart(warps, occupancy) if kernel.products or apart else self._together(warps, occupancy)
         self.waves = math.ceil(self.ctas / (board.sms * self.threads.resident))
         self.busy = self.ctas / (self.waves * board.sms * self.threads.resident)
