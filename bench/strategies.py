@@ -237,6 +237,8 @@ def main() -> None:
     aside = set(lines_of(SET_ASIDE))
     every = (each for path in given.recordings for each in recorded(path))
     workloads = [each for each in every if (each.kernel in aside) == given.set_aside]
+    if not workloads:
+        parser.error("none of these kernels is in the recordings")
     result = left_out(workloads) if given.leave_out else compared(workloads, given.seeds)
     if given.out:
         about = {"workloads": len(workloads), "set_aside": given.set_aside, "seeds": given.seeds}
