@@ -69,7 +69,7 @@ def compile_package() -> None:
     """Compiles Tilewright's files to bytecode, as pip does when it installs a package. Otherwise each process of a
     benchmark compiles a checkout anew where Python may not write bytecode, as in many containers: 0.25 s of processor
     time for the modules of `tune`."""
-    compileall.compile_dir(tilewright.__path__[0], quiet=2, workers=0)
+    compileall.compile_dir(tilewright.__path__[0], quiet=2)
 
 
 def made_here() -> dict[str, Any]:
