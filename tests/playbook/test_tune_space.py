@@ -80,13 +80,16 @@ def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:
 def test_of_a_large_space_tiles_are_compiled_first_and_then_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = facts_of(load_task("examples/rms_norm.py"))
     compiled: list[Configuration] = []
+    seen: list[tuple[str, Configuration]] = []
 
     def counting(task: Task, units: Sequence[Unit], **options: Any) -> Any:
         compiled.extend(unit.configuration for unit in units)
+        seen.extend((unit.workload.name, unit.configuration) for unit in units)
         return compile_all(task, units, **options)
 
     monkeypatch.setattr(best_predicted, "compile_all", counting)
     whole = best_predicted.best_predicted(facts, OFFERED, facts.task.space.constants)
+    assert len(seen) == len(set(seen)), "compiled twice"
     every, compiled[:] = set(compiled), []
     monkeypatch.setattr(best_predicted, "DECLARED", 8)
     part = best_predicted.best_predicted(facts, OFFERED, facts.task.space.constants)

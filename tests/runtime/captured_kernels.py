@@ -159,3 +159,18 @@ def group_centred(  # type: ignore[no-untyped-def]
     ct.scatter(means, ct.bid(0) * GROUPS + ct.bid(1), mean)
     for n in range(EACH):
         ct.scatter(y, (first + n, columns), ct.gather(x, (first + n, columns)) - mean)
+
+
+@ct.kernel
+def causal_sum(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """The number for masked elements is finite, as in much attention: for large numbers, it is the maximum."""
+    row = ct.bid(0)
+    largest, total = ct.full((1, 1), -1e30, ct.float32), ct.zeros((1, 1), ct.float32)
+    for n in range(row // TILE + 1):
+        columns = (n * TILE + ct.arange(TILE, dtype=ct.int32))[None, :]
+        values = ct.load(x, (row, n), (1, TILE), padding_mode=ct.PaddingMode.ZERO)
+        values = ct.where(columns <= row, ct.minimum(values, -values), -50.0)
+        new = ct.maximum(largest, ct.max(values, 1, keepdims=True))
+        total = total * ct.exp(largest - new) + ct.sum(ct.exp(values - new), 1, keepdims=True)
+        largest = new
+    ct.store(y, (row, 0), total)

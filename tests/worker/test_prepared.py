@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="examiners keep their memory in torch")
 
+from tilewright.records import Configuration  # noqa: E402
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import Dims, Distribution, Output, Tensor  # noqa: E402
@@ -116,3 +118,36 @@ def test_a_table_that_cannot_be_sliced_is_refused_before_it_is_drawn() -> None:
     assert reason is not None and "needs about" in reason and "50% of this machine's" in reason
     assert "declare dimensions independent" in reason
     assert Prepared(task(), on_cpu).too_large("large") is None
+
+
+def rounded_sums(dims: Dims) -> Task:
+    """Like a captured kernel: the reference of large work is the trusted implementation itself."""
+
+    def trusted(x: torch.Tensor, M: int) -> torch.Tensor:
+        return (x.bfloat16().double() + x.double() ** 2).float()
+
+    def reference(x: np.ndarray, M: int, config: Configuration | None = None) -> np.ndarray:
+        return x + x**2 if M <= 64 else trusted(torch.from_numpy(x).float(), M).double().numpy()
+
+    return Task(
+        name="sums", tensors={"x": Tensor(("M",), "float32"), "y": Output(("M",), "float32")},
+        reference=reference, trusted=trusted, launch=lambda x: None,  # type: ignore[arg-type,return-value]
+        flops=lambda M: M, space=Space(constants={"TILE": (16,)}, shipped={"TILE": 16}), workloads={"only": dims},
+    )  # fmt: skip
+
+
+def test_if_the_reference_is_the_trusted_implementation_both_have_its_error() -> None:
+    """The error comes from a shape with a float64 reference; otherwise only the dtype's roundoff would be allowed."""
+    large, small = (
+        DeviceExaminer(rounded_sums(dims), dims, TorchBackend("cpu"), 3) for dims in ({"M": 4096}, {"M": 64})
+    )
+    allowed, measured = large.draws[0].wanted["y"].allowed, small.draws[0].wanted["y"].allowed
+    assert measured.worst > 1e-4  # bfloat16 within, float32 outside
+    assert 1.5 * measured.worst < allowed.worst < 6 * measured.worst
+    assert allowed.total == pytest.approx(1.5 * measured.total, rel=0.5)
+
+
+def test_an_exact_implementation_is_allowed_its_roundoff_alone() -> None:
+    exact = replace(rounded_sums({"M": 4096}), reference=lambda x: x, trusted=lambda x: x)
+    examiner = DeviceExaminer(exact, {"M": 4096}, TorchBackend("cpu"), 3)
+    assert "unit roundoff of float32" in examiner.draws[0].wanted["y"].allowed.why

@@ -17,13 +17,14 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.errors import TaskError
+from tilewright.records import Configuration
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify import tolerance
 from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.data import FAR_FROM_ZERO, SPECIAL, drawn, limits, rounded
 from tilewright.verify.images import storage, too_large
-from tilewright.verify.judge import Wanted
+from tilewright.verify.judge import Wanted, compared
 from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_of, negligible, reference_outputs
 from tilewright.verify.trusted import yardstick
 
@@ -86,6 +87,22 @@ class FloatReference:
             name: Wanted(value, dtypes[name], allowed[name], measured[name].worst, special, exact.get(name))
             for name, value in values.items()
         }
+
+    def of_configuration(
+        self, dims: Dims, inputs: NamedArrays, wanted: Mapping[str, Wanted], config: Configuration
+    ) -> dict[str, Wanted] | None:
+        """Returns the expected outputs of ``config``; None if they do not depend on the configuration.
+
+        A captured kernel is its own reference. On unusual data, its result may depend on its tiles: a finite number in
+        place of -inf, for example, is then the maximum of a row, and each tile has another number of them.
+        """
+        if not tolerance.of_configuration(self.task):
+            return None
+        with np.errstate(all="ignore"):
+            values = reference_outputs(self.task, dims, inputs, config)
+        others = {name: replace(each, values=values[name], exact=None) for name, each in wanted.items()}
+        differs = compared(wanted, values).share > 1
+        return others if differs else None
 
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
         """Raises TaskError if outputs do not depend on the inputs.

@@ -8,6 +8,7 @@ are compared. The verdict states the slices.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import MachineError, TaskError
-from tilewright.records import Value
+from tilewright.records import Configuration, Value
 from tilewright.task.task import Task, call_by_name
 from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import HOST, Array, Arrays, NamedArrays
@@ -114,11 +115,16 @@ def cut(task: Task, name: str, array: Array, part: Slice) -> Array:
     return array
 
 
-def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array]:
-    """Returns the outputs of the float64 reference, with checked shapes. ``dims``: the dimensions of ``inputs``."""
+def reference_outputs(
+    task: Task, dims: Dims, inputs: NamedArrays, config: Configuration | None = None
+) -> dict[str, Array]:
+    """Returns the outputs of the float64 reference, with checked shapes. ``dims``: the dimensions of ``inputs``.
+
+    config: the configuration for a reference that takes one (`of_configuration`).
+    """
     what = f"reference of task '{task.name}'"
     try:
-        results = evaluated(task, dims, inputs)
+        results = evaluated(task, dims, inputs, config=config)
     except (TaskError, MachineError, MemoryError):  # of a captured kernel, whose reference needs the tools
         raise
     except Exception as error:
@@ -131,13 +137,20 @@ def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, 
     return named
 
 
-def evaluated(task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike = np.float64) -> dict[str, Array]:
+def of_configuration(task: Task) -> bool:
+    """Returns whether the reference takes a configuration: of a captured kernel, whose results may depend on it."""
+    return "config" in inspect.signature(task.reference).parameters
+
+
+def evaluated(
+    task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike = np.float64, config: Configuration | None = None
+) -> dict[str, Array]:
     """Calls the reference and returns its outputs.
 
     Integers are passed as int64, booleans unchanged, all other values in the dtype ``floats``. Raises TaskError for a
     wrong number of outputs, and any exception of the task's code.
     """
-    offered: dict[str, object] = dict(dims)
+    offered: dict[str, object] = dict(dims) if config is None else {**dims, "config": config}
     for name, array in inputs.items():
         dtype = task.tensors[name].dtype
         offered[name] = np.asarray(array, np.bool_ if dtype == "bool" else np.int64 if is_whole(dtype) else floats)

@@ -38,6 +38,7 @@ from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import Scope
 from tilewright.verify.schedule import Equipment
 from tilewright.verify.tolerance import reference_outputs
+from tilewright.verify.verdict import Verdict
 
 torch = pytest.importorskip("torch")
 BOARD = hardware.default_board("sm_90")
@@ -542,3 +543,24 @@ def test_forms_of_a_grid_give_the_grid() -> None:
             for axis in form
         ]
         assert blocks == [3, 5]
+
+
+def test_data_on_which_the_captured_kernel_depends_on_its_tiles_decide_nothing(tmp_path: Path) -> None:
+    """Then an equal result is that of the captured kernel with these tiles; another one is still incorrect."""
+    task = task_of(tmp_path, kernels.causal_sum, (64,), torch.zeros(64, 64), torch.zeros(64, 1), 16)
+    dims = tuple(task.selected(None)[0].dims.items())
+    large, declared = (Case(dims, data=data, seed=3, why="asked for") for data in ("large", "declared"))
+
+    def judged(task: Task, case: Case, **config: int) -> Verdict:
+        scope = Scope((task.space.shipped.replace(**config),), case=case)
+        return check_on(task, Equipment(InterpreterEngine(task, BOARD)), scope)
+
+    assert judged(task, large).verdict == judged(task, declared, TILE=32).verdict == "correct"
+    undecided = judged(task, large, TILE=32)
+    assert undecided.verdict == "unverified" and "the captured kernel itself gives another result" in undecided.reason
+    doubled = "ct.where(largest < -49.0, 2 * total, total)"  # for large numbers only
+    other = wrong(task, "ct.store(y, (row, 0), total)", f"ct.store(y, (row, 0), {doubled})")
+    assert judged(other, declared, TILE=32).verdict == "correct"
+    assert judged(other, large, TILE=32).verdict == "incorrect"
+    scope = Scope((task.space.shipped.replace(TILE=32),), seconds=60)
+    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), scope).verdict.startswith("correct")

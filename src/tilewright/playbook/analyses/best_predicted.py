@@ -14,8 +14,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
-from tilewright.compile.compile import WARP_HINTS, Unit, compile_all
+from tilewright.compile.compile import WARP_HINTS, Compiled, Unit, compile_all
 from tilewright.compile.screen import screen_compiled
 from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.base import KernelFacts
@@ -46,6 +47,9 @@ HINTS: tuple[Mapping[str, Value], ...] = (
 )
 """The hints to try. Occupancy 1 is omitted, because the compiler chooses it without a hint."""
 
+_Known: TypeAlias = dict[tuple[str, Configuration], Compiled]
+"""The configurations that were compiled before, by workload."""
+
 
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
     """Returns up to ``most`` configurations other than the incumbent's, the best predicted first.
@@ -62,15 +66,16 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
     if len(first) > DECLARED:
         same = [name for name in space.hints if name not in WARP_HINTS]  # with too few warps, large tiles spill
         plain = [config for config in first if all(config[name] == shipped[name] for name in same)]
-    tried = _ranked(facts, plain, [longest])
+    known: _Known = {}
+    tried = _ranked(facts, plain, [longest], known)
     leaders = _distinct_constants(space, tried)[:LEADERS]
     alike = {_constants_of(space, leader) for leader in leaders}
     compiled = {*plain}
     left = [config for config in first if config not in compiled and _constants_of(space, config) in alike]
-    hinted = _ranked(facts, [shipped, *left, *_hinted(facts, leaders)], [longest])
+    hinted = _ranked(facts, [shipped, *left, *_hinted(facts, leaders)], [longest], known)
     measured = [config for config in _allowed(facts, _templates(facts)) if config in first]
     finalists = dict.fromkeys([shipped, *tried[:FINALISTS], *hinted[:FINALISTS], *measured])
-    ranked = _ranked(facts, list(finalists), facts.workloads, measured)
+    ranked = _ranked(facts, list(finalists), facts.workloads, known, measured)
     kept = [config for config in ranked if config in measured][:KNOWN]
     rest = [config for config in _unalike(space, ranked) if config not in kept]
     offered = {*kept, *rest[: most - len(kept)]}
@@ -204,9 +209,10 @@ def _ranked(
     facts: KernelFacts,
     configs: Sequence[Configuration],
     workloads: Sequence[Workload],
+    known: _Known,
     measured: Sequence[Configuration] = (),
 ) -> list[Configuration]:
-    """Compiles configurations and sorts them by predicted time, the shortest first.
+    """Compiles configurations that are not ``known``, and sorts all by predicted time, the shortest first.
 
     Leaves out the incumbent, duplicates (equal machine code and grid), and configurations that do not compile or are
     screened out. The ``measured`` configurations are known to be fast on a GPU, so they are kept even if they are
@@ -214,10 +220,12 @@ def _ranked(
     """
     task = facts.task
     units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]
-    compiled = compile_all(task, units, seconds=SECONDS)
+    new = [unit for unit in units if (unit.workload.name, unit.configuration) not in known]
+    for built in compile_all(task, new, seconds=SECONDS):
+        known[built.unit.workload.name, built.unit.configuration] = built
     outcomes = []
     for workload in workloads:
-        own = [built for built in compiled if built.unit.workload.name == workload.name]
+        own = [known[workload.name, config] for config in configs]
         bound = facts.bounds[workload.name]
         outcomes.append(screen_compiled(task, workload, facts.board, bound, own))
     distinct: dict[object, tuple[bool, float, Configuration]] = {}

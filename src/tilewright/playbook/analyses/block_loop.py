@@ -15,7 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import dataflow
 from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.analyses.task_code import Grid, fresh_in, with_kernel_argument
+from tilewright.playbook.analyses.task_code import Grid, fresh_in, space_of, with_kernel_argument
 from tilewright.playbook.analyses.triton_code import is_pure, tl_calls
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Changes, Function, Line, Source, argument, number
@@ -65,6 +65,19 @@ def is_persistent(source: Source, kernel: str) -> bool:
     names = {name for assign in numbers for name in dataflow.names_assigned(assign)}
     steps = [step for loop in source.every(cst.For, source.functions[kernel]) for step in dataflow.range_of(loop)[2:]]
     return any(_calls(source, step, "num_blocks") or dataflow.names_read(step) & names for step in steps)
+
+
+def clusters_divisor(source: Source, kernel: str) -> str:
+    """Returns the text that divides the grid by num_ctas; "" if the kernel has no such hint. With the hint, each block
+    runs as num_ctas CTAs on as many SMs, so fewer blocks fill the GPU.
+    """
+    hints = argument(space_of(source), "hints")
+    if hints is not None and '"num_ctas"' in source.code(hints).replace("'", '"'):
+        return " // (config.num_ctas or 1)"
+    decorator = source.kernel_decorator(source.kernels[kernel])
+    called = None if decorator is None else decorator.decorator
+    fixed = number(argument(called, "num_ctas")) if isinstance(called, cst.Call) else None
+    return f" // {fixed}" if isinstance(fixed, int) and fixed > 1 else ""
 
 
 def one_item_kernel(source: Source, site: Site) -> str:

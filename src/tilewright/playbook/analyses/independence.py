@@ -101,19 +101,22 @@ class _Recording(Memory):
             for op in chains.ops
             if direction(op) in ORDERED
         }
-        self._bytes: dict[Op, Array] = {}
+        self._spans: dict[tuple[Op, int], list[_Span]] = {}
+        """The accesses of each block by one operation."""
         self._shared: set[tuple[Op, Op]] = set()
 
     def show(self, part: Any, picked: Any) -> None:
-        """Records the bytes of an access. The key of a byte is ``address | block << 48``."""
+        """Compares an access with the earlier accesses for which it waits, and records it."""
         touched: Touched = part.touched
         op, start = touched.access.op, touched.allocation.start
-        own = [each.offsets + start + (np.int64(each.block_of(0)) << 48) for each in touched.by_block()]
-        keys = np.unique(np.concatenate(own)[:, None] + np.arange(touched.width))
-        for other in self._before.get(op, ()):
-            if np.isin(keys, self._bytes.get(other, ())).any():
-                self._shared.add((op, other))
-        self._bytes[op] = np.union1d(self._bytes.get(op, keys), keys)
+        for each in touched.by_block():
+            span, block = _Span(each.offsets + start, touched.width), each.block_of(0)
+            for other in self._before.get(op, ()):
+                if (op, other) not in self._shared and any(map(span.meets, self._spans.get((other, block), ()))):
+                    self._shared.add((op, other))
+            known = self._spans.setdefault((op, block), [])
+            if not any(map(span.is_equal, known[-1:])):
+                known.append(span)
 
     def waits(self) -> Iterator[tuple[Pair, bool, bool]]:
         """Yields each pair of accesses in which one waits for the other and at least one is a store, with the last two
@@ -122,6 +125,25 @@ class _Recording(Memory):
             mine, others = direction(op), direction(other)
             if others in ORDERED and "store" in (mine, others):
                 yield (mine, _place(op), others, _place(other)), earlier, (op, other) not in self._shared
+
+
+class _Span:
+    """The addresses of the elements of one access. Only accesses whose first and last bytes overlap are compared."""
+
+    def __init__(self, addresses: Array, width: int) -> None:
+        self.addresses, self.width = addresses, width
+        self.first, self.end = int(addresses.min()), int(addresses.max()) + width
+
+    def meets(self, other: _Span) -> bool:
+        """Returns whether the two accesses have a byte in common."""
+        near = self.first < other.end and other.first < self.end
+        return near and bool(np.isin(self._bytes(), other._bytes()).any())
+
+    def is_equal(self, other: _Span) -> bool:
+        return (self.first, self.end) == (other.first, other.end) and np.array_equal(self.addresses, other.addresses)
+
+    def _bytes(self) -> Array:
+        return (self.addresses[:, None] + np.arange(self.width)).ravel()
 
 
 def _place(op: Op) -> Position:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 
-import libcst as cst
-
 from tilewright.hardware.executions import occupancy_of
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
+from tilewright.playbook.analyses.block_loop import clusters_divisor, is_persistent, one_item_kernel, with_items
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, number
+from tilewright.source.syntax import Source
 
 BLOCKS_PER_SM = (1, 2, 4, 8)
 WAVES = 2  # the change is worth trying with more items per SM than this
@@ -56,22 +54,9 @@ class Persistent(Entry):
         source = with_items(grid, kernel, "for {item} in range(ct.bid(0), {items}, ct.num_blocks(0)):")
         for parameter in ("config", "hardware"):
             source = task_code.with_launch_parameter(source, parameter)
-        resident = f"hardware.sms * config.{knob}{_clusters(source, kernel)}"
+        resident = f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
         source = task_code.with_grid(source, f"(min({grid.items}, {resident}),)")
         return task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), value).text
-
-
-def _clusters(source: Source, kernel: str) -> str:
-    """Returns the text that divides the grid by num_ctas; "" if the kernel has no such hint. With the hint, each block
-    runs as num_ctas CTAs on as many SMs, so fewer blocks fill the GPU.
-    """
-    hints = argument(task_code.space_of(source), "hints")
-    if hints is not None and '"num_ctas"' in source.code(hints).replace("'", '"'):
-        return " // (config.num_ctas or 1)"
-    decorator = source.kernel_decorator(source.kernels[kernel])
-    called = None if decorator is None else decorator.decorator
-    fixed = number(argument(called, "num_ctas")) if isinstance(called, cst.Call) else None
-    return f" // {fixed}" if isinstance(fixed, int) and fixed > 1 else ""
 
 
 ENTRY = Persistent()

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
-from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, read_changes, written
+from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places
+from tilewright.playbook.analyses.ragged_tiles import rewritten, value_of
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -41,14 +42,14 @@ class TileSizes(Entry):
             now = {name: int(shipped[name]) for name, sizes in near.items() if sizes}  # type: ignore[arg-type]
             pair = sorted(sorted(now, key=lambda name: -now[name])[:2])
             if len(pair) == 2:
-                found += _site(place, facts, " and ".join(pair), _pairs(pair, now, near))
+                found += _site(place, source, facts, " and ".join(pair), _pairs(pair, now, near))
             for name, size in now.items():
                 changes = [{name: other} for other in near[name] if other in (size * 2, size // 2)]
-                found += _site(place, facts, name, changes)
+                found += _site(place, source, facts, name, changes)
         return found[:SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        return written(source, site, read_changes(str(value)))
+        return rewritten(source, site, value)
 
     def kind(self, value: Value) -> ChangeKind:
         return "tiles"
@@ -63,10 +64,12 @@ def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tupl
             yield {one: left, other: right}
 
 
-def _site(place: ConfigurationSite, facts: KernelFacts, what: str, changes: Iterable[Sizes]) -> Iterator[Site]:
+def _site(
+    place: ConfigurationSite, source: Source, facts: KernelFacts, what: str, changes: Iterable[Sizes]
+) -> Iterator[Site]:
     """Yields a site with the ``changes`` that the space and the launch allow; nothing if they allow none."""
     possible = (change for change in changes if allowed(facts, facts.task.space.shipped.replace(**change)))
-    if values := tuple(map(place.value, possible)):
+    if values := tuple(value_of(place, change, source, facts) for change in possible):
         yield place.site(f"{what} of {place.kernel}", values)
 
 

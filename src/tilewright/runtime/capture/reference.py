@@ -114,10 +114,16 @@ class Captured(CapturedKernel):
     producer: Producer | None = None
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
-    def reference(self, **given: Any) -> Outputs[Elements]:
+    def reference(self, config: Mapping[str, Value] | None = None, **given: Any) -> Outputs[Elements]:
         """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM`, or the
         inputs have more than `GPU_ELEMENTS_FROM` elements, and there is a GPU, these are the outputs of the unchanged
-        kernel on the GPU."""
+        kernel on the GPU.
+
+        config: values for the captured configuration's knobs, in place of the captured values.
+        """
+        if config is not None:
+            shipped = {name: config.get(name, value) for name, value in self.shipped.items()}
+            return replace(self, shipped=shipped, _read=self._read).reference(**given)
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         torch = sys.modules.get("torch")

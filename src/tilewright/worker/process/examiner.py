@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.images import POISONS, memory_of_machine, over_share, reference_bytes
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
 from tilewright.verify.reference import FloatReference
-from tilewright.verify.tolerance import Slice
+from tilewright.verify.shapes import moduli, reduced
+from tilewright.verify.tolerance import Error, Slice
 from tilewright.worker.process.backends import Backend, Runner, Tensor
 from tilewright.worker.process.buffers import SWAPPED_BYTES, Buffers, DeviceMemory, InputSets
 from tilewright.worker.process.choosing import chosen
@@ -41,6 +43,7 @@ class Draw:
     part: Slice
     wanted: Mapping[str, Wanted]  # on the slice ``part``
     trusted: Mapping[str, Array] | None  # the whole outputs of the trusted implementation
+    errors: Mapping[str, Error] = field(default_factory=dict)  # of the trusted implementation on the slice
 
 
 class DeviceExaminer:
@@ -117,7 +120,7 @@ class DeviceExaminer:
             if not isinstance(wanted, str):
                 within = {name: replace(one, within="the slice") for name, one in wanted.items()}
                 return Draw(seed, poison, part, within, None)
-        values, wanted = tolerance.reference_outputs(self.task, dims, inputs), {}
+        values, wanted, errors = tolerance.reference_outputs(self.task, dims, inputs), {}, {}
         for name, value in values.items():
             dtype, error = self.task.outputs[name].dtype, None
             if trusted is not None:
@@ -126,9 +129,22 @@ class DeviceExaminer:
                 error = tolerance.error_of(got, value, self.backend.arrays, negligible=limit)
                 if not error.total <= tolerance.TRUSTED_AT_MOST:
                     raise tolerance.untrustworthy(self.task, name, error)
+                if error.total == 0 and self._small is not None:
+                    error = _of_both(self._small.errors[name], self._small.wanted[name].values.size, value.size)
+                errors[name] = error
             allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
             wanted[name] = Wanted(value, dtype, allowed, within="the slice")
-        return Draw(seed, poison, part, wanted, trusted)
+        return Draw(seed, poison, part, wanted, trusted, errors)
+
+    @cached_property
+    def _small(self) -> Draw | None:
+        """The inputs and results on a reduced shape, for which a captured kernel has a float64 reference; None if the
+        shape cannot be reduced, or if the task has its own reference."""
+        task = self.task
+        dims = reduced(task, self.dims, moduli(task, task.space.shipped, self.dims))
+        if not tolerance.of_configuration(task) or dims == self.dims:
+            return None
+        return DeviceExaminer(task, dims, self.backend, self.seed, draws=1).draws[0]
 
     def _trusted(self) -> dict[str, Array] | None:
         if self.task.trusted is None:
@@ -168,6 +184,18 @@ class DeviceExaminer:
             judge_whole(name, outputs[name], others[name], whose, wanted, self.backend.arrays)
         if others is outputs:
             self._agreed[draw.seed] = {name: self.backend.kept(output) for name, output in outputs.items()}
+
+
+def _of_both(error: Error, few: int, many: int) -> Error:
+    """Returns the error to assume if reference and trusted implementation are the same captured kernel.
+
+    For large work, there is no float64 reference of a captured kernel: its own output is the reference, and has an
+    error, too. A candidate that is as precise then differs by both errors.
+
+    error, few: the kernel's error on a reduced shape, and the number of its elements. many: the number of elements now.
+    """
+    both = 1 + 1 / tolerance.FACTOR  # the candidate may have FACTOR times the error, and the reference has it once
+    return replace(error, worst=both * tolerance.growth_of_largest(few, many) * error.worst, total=both * error.total)
 
 
 # The examiners of several workloads ------------------------------------------------------------------

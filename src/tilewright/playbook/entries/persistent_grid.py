@@ -1,0 +1,132 @@
+"""Changes how many blocks of a persistent kernel start: another number for each SM.
+
+    grid = (4 * SMs,)      →      grid = (config.BLOCKS_PER_SM * SMs,)
+
+Fewer blocks touch less memory at the same time. If a kernel reads its item several times, such as a long row in three
+passes, and the items under way fit into the L2 cache, only the first pass reads from memory. More blocks hide more
+latency. The change is possible only if each block works through items whose step is the number of blocks, and keeps
+nothing from one item to the next. Then every grid computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import libcst as cst
+
+from tilewright.playbook.analyses import dataflow, task_code
+from tilewright.playbook.analyses.block_loop import block_ids, clusters_divisor, grid_extents
+from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
+from tilewright.playbook.base import (
+    HINTS_OF_TILES,
+    Effect,
+    Entry,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    refusal,
+)
+from tilewright.records import Value
+from tilewright.source.syntax import Source, dotted, elements, number
+
+BLOCKS_PER_SM = (1, 2, 4, 8, 16)
+MORE_WARPS = "num_worker_warps=8"
+"""Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
+
+
+class PersistentGrid(Entry):
+    about = EntryDescription(
+        id="persistent_grid",
+        name="grid of a persistent kernel",
+        what="starts SMs × BLOCKS_PER_SM blocks instead of the number that the launch has",
+        when="a persistent kernel whose items under way do not fit into the L2, or whose blocks are too few",
+        when_not="a grid that the task's space already varies; blocks that keep something for the next item",
+        priority={"memory": 2, "balanced": 3, "compute": 5},
+        eases=("traffic", "bytes in flight", "residency", "last wave"),
+        order=31,
+        effect=Effect.assumed(1.0, 1.3),
+        together=HINTS_OF_TILES,
+    )
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        kernel = task_code.own_kernel(facts, source)
+        if not kernel or refusal(_checked, source, kernel):
+            return []
+        sms = facts.board.sms
+        blocks = {launch.grid[0] for launch in facts.launches}
+        values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
+        values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
+        now = " or ".join(f"{each:,}" for each in sorted(blocks))
+        return [
+            Site.at(
+                source, source.kernels[kernel], "blocks of the grid", tuple(values), why=f"{now} blocks on {sms} SMs"
+            )
+        ]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        kernel = site.function_here(source).name.value
+        axes = _checked(source, kernel)
+        knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
+        for parameter in ("config", "hardware"):
+            source = task_code.with_launch_parameter(source, parameter)
+        resident = f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
+        source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
+        number_of_blocks, _, hints = str(value).partition(",")
+        source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(number_of_blocks))
+        return written_in_space(source, read_changes(hints)) if hints else source.text
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        kernel = task_code.own_kernel(facts, source)
+        return refusal(_checked, source, kernel) if kernel else ""
+
+
+def _checked(source: Source, kernel: str) -> int:
+    """Returns the number of the grid's axes. Raises `NotApplicable` unless every grid computes the same."""
+    launch = task_code.launch_of(source)
+    axes = elements(launch.grid)
+    if not axes or any(number(axis) != 1 for axis in axes[1:]):
+        raise NotApplicable("the grid is not written as one number of blocks")
+    varied = (
+        {"config"}
+        if isinstance(launch.function, cst.Lambda)
+        else dataflow.dependent(source, launch.function, ["config"])
+    )
+    if varied & dataflow.names_read(axes[0]):
+        raise NotApplicable("the task's space already varies the grid")
+    function = source.functions[kernel]
+    loop = _loop(source, kernel)
+    statements = list(function.body.body)
+    place = statements.index(loop)
+    outside = {*dataflow.parameters(function), *_names(dataflow.names_assigned, statements[:place])}
+    outside |= _names(dataflow.names_read, statements[place + 1 :])
+    if kept := sorted(outside & set(dataflow.names_assigned(loop))):
+        raise NotApplicable(f"{kept[0]} of {kernel} is kept from one item to the next, or is read after the last one")
+    return len(axes)
+
+
+def _loop(source: Source, kernel: str) -> cst.For:
+    """Returns the loop over items. Nothing else reads the block's id and the number of blocks."""
+    calls = [*block_ids(source, kernel).items(), *grid_extents(source, kernel).items()]
+    for loop in (each for each in source.functions[kernel].body.body if isinstance(each, cst.For)):
+        match dataflow.range_of(loop), calls:
+            case [first, _, step], [(start, 0), (blocks, 0)]:
+                if _is_only(source, kernel, first, start) and _is_only(source, kernel, step, blocks):
+                    return loop
+    raise NotApplicable(f"{kernel} has no loop over items that alone reads the block's id and the number of blocks")
+
+
+def _is_only(source: Source, kernel: str, node: cst.BaseExpression, call: cst.Call) -> bool:
+    """Returns whether ``node`` is the ``call``, or a name that has its value and is read nowhere else."""
+    if node is call:
+        return True
+    uses = [name for name in source.every(cst.Name, source.functions[kernel]) if name.value == dotted(node)]
+    defined = dataflow.reaching(source, dotted(node), node) if len(uses) == 2 else None
+    return defined is not None and defined.value is call
+
+
+def _names(names_of: Callable[[cst.CSTNode], Iterable[str]], statements: Iterable[cst.CSTNode]) -> set[str]:
+    return {name for statement in statements for name in names_of(statement)}
+
+
+ENTRY = PersistentGrid()
