@@ -14,7 +14,10 @@ from tilewright.playbook.analyses.integers import Integers
 from tilewright.playbook.analyses.tile_shapes import ELEMENTWISE, REDUCTIONS, SCANS, tile_call
 from tilewright.source.syntax import Expression, Function, Source, dotted
 
-_SAME = ("astype", "reshape", "broadcast_to", "expand_dims", "permute", "transpose")
+_SAME = (
+    "astype", "bitcast", "reshape", "broadcast_to", "expand_dims", "permute", "transpose", "astile",
+    "assume_divisible_by", "ensure_constant", "static_eval",
+)  # fmt: skip
 """Functions and methods that may return their tile as it is."""
 _SUMS = ("add", "sub")
 _READERS = (
@@ -76,7 +79,9 @@ class Products:
         match node:
             case cst.BinaryOperation(operator=operator):
                 return isinstance(operator, cst.Multiply)
-            case cst.UnaryOperation() | cst.Comparison() | cst.BooleanOperation() | cst.Integer() | cst.Float():
+            case cst.UnaryOperation(operator=cst.Plus(), expression=inside):
+                return self._gives_product(inside)
+            case cst.UnaryOperation() | cst.Comparison() | cst.Integer() | cst.Float():
                 return False
             case cst.Name(value=name):
                 return self._is_product(name)
@@ -103,6 +108,8 @@ class Products:
         match above:
             case cst.BinaryOperation(operator=operator):
                 return isinstance(operator, (cst.Add, cst.Subtract))
+            case cst.UnaryOperation(operator=cst.Plus()):
+                return self._is_sum(above)
             case cst.UnaryOperation() | cst.Comparison() | cst.ComparisonTarget():
                 return False
             case cst.Attribute(attr=cst.Name(value="dtype" | "shape" | "ndim")):
