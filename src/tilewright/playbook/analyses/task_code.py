@@ -340,8 +340,8 @@ class Grid:
     items: str
 
 
-def flat_grid(source: Source) -> Grid:
-    """Returns the launch's grid as short expressions. Longer ones are first assigned to local variables of the launch.
+def grid_axes(source: Source) -> tuple[list[cst.BaseExpression], str]:
+    """Returns the axes of the launch's grid as they are written, and the name of the grid's variable; "" without one.
 
     Raises `NotApplicable` if the number of axes cannot be read from the text.
     """
@@ -353,9 +353,17 @@ def flat_grid(source: Source) -> Grid:
     written = elements(values[0])
     if not written:
         raise NotApplicable(f"{source.name}: the grid is not written as a tuple of its axes")
+    return written, launch.grid.value if isinstance(launch.grid, cst.Name) else ""
+
+
+def flat_grid(source: Source) -> Grid:
+    """Returns the launch's grid as short expressions. Longer ones are first assigned to local variables of the launch.
+
+    Raises `NotApplicable` if the number of axes cannot be read from the text.
+    """
+    launch, (written, named) = launch_of(source), grid_axes(source)
     short = [isinstance(axis, (cst.Name, cst.Integer)) for axis in written]
     in_function = isinstance(launch.function, cst.FunctionDef)
-    named = launch.grid.value if isinstance(launch.grid, cst.Name) else ""
     if not named and in_function and len(written) > 1 and not all(short):
         named = fresh_name(source, "grid")
         source = before_launch(source, f"{named} = {source.code(launch.grid)}")
