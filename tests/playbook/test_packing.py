@@ -128,7 +128,7 @@ def test_a_range_that_is_assigned_twice_has_groups_of_its_own(tmp_path: Path) ->
     text = GATED.replace(DIVISIONS[0], "    row = flat // N + 0 * (flat % N)\n")
     text = text.replace(DIVISIONS[1], again + DIVISIONS[1])
     new = packed(text, tmp_path)
-    assert new.count("PACK_ = ") == new.count("group_ = ") == 1
+    assert new.count("PACK_2 = ") == new.count("group_2 = ") == 1
     assert run_of(text, tmp_path) == run_of(new, tmp_path)
 
 
@@ -194,13 +194,6 @@ def test_a_negative_length_is_refused(tmp_path: Path) -> None:
     )
     facts = replace(facts_of(loaded(GATED, tmp_path)), task=loaded(text, tmp_path))
     assert not ENTRY.sites(Source("task.py", text), facts)
-
-
-def test_other_constants_play_no_part(tmp_path: Path) -> None:
-    text = GATED.replace("TILE: ct.Constant[int]", "TILE: ct.Constant[int], HOW: ct.Constant").replace(
-        "1024))", "1024, None))"
-    )
-    assert "PACK = " in packed(text, tmp_path)
 
 
 def test_parameters_that_are_positional_only(tmp_path: Path) -> None:

@@ -91,15 +91,19 @@ class FloatReference:
     def of_configuration(
         self, dims: Dims, inputs: NamedArrays, wanted: Mapping[str, Wanted], config: Configuration
     ) -> dict[str, Wanted] | None:
-        """Returns the expected outputs of ``config``; None if they do not depend on the configuration.
+        """Returns the expected outputs of ``config``; None if they do not depend on the configuration, or if
+        the captured kernel cannot run with it.
 
         A captured kernel is its own reference. On unusual data, its result may depend on its tiles: a finite number in
         place of -inf, for example, is then the maximum of a row, and each tile has another number of them.
         """
         if not tolerance.of_configuration(self.task):
             return None
-        with np.errstate(all="ignore"):
-            values = reference_outputs(self.task, dims, inputs, config)
+        try:
+            with np.errstate(all="ignore"):
+                values = reference_outputs(self.task, dims, inputs, config)
+        except TaskError:
+            return None
         others = {name: replace(each, values=values[name], exact=None) for name, each in wanted.items()}
         differs = compared(wanted, values).share > 1
         return others if differs else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, pairs_of, target_names
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, pairs_of, target_names
 from tilewright.playbook.analyses.integers import Integers
 from tilewright.playbook.analyses.tile_shapes import ELEMENTWISE, REDUCTIONS, SCANS, tile_call
 from tilewright.source.syntax import Expression, Function, Source, dotted
@@ -62,7 +62,7 @@ class Products:
     def _assigning(self, name: str) -> list[cst.BaseSmallStatement]:
         kinds: tuple[type[cst.BaseSmallStatement], ...] = (cst.Assign, cst.AugAssign, cst.AnnAssign)
         every = [each for kind in kinds for each in self.source.every(kind, self.function.body)]
-        return [each for each in every if name in _targets(each)]
+        return [each for each in every if name in names_assigned(each)]
 
     def _values_are_products(self, statement: cst.BaseSmallStatement, name: str) -> bool:
         match statement:
@@ -130,12 +130,3 @@ class Products:
                     return self._is_sum(call)
                 return name not in _READERS
         return True
-
-
-def _targets(statement: cst.BaseSmallStatement) -> set[str]:
-    match statement:
-        case cst.Assign(targets=targets):
-            return {name for each in targets for name in target_names(each.target)}
-        case cst.AugAssign(target=target) | cst.AnnAssign(target=target):
-            return set(target_names(target))
-    return set()

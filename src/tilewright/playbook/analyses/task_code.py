@@ -313,9 +313,10 @@ def fresh_name(source: Source, name: str) -> str:
     return _numbered(name, {node.value for node in source.every(cst.Name)})
 
 
-def fresh_in(source: Source, function: str, name: str) -> str:
-    """Returns ``name``, with a number at its end if the function or the file's top level already uses that name."""
-    bound = {*source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
+def fresh_in(source: Source, function: str, name: str, taken: Collection[str] = ()) -> str:
+    """Returns ``name``, with a number at its end if the function or the file's top level already uses that name, or if
+    it is ``taken``."""
+    bound = {*taken, *source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
     for statement in source.module.body:
         if isinstance(statement, cst.ClassDef):
             bound.add(statement.name.value)

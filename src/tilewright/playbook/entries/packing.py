@@ -177,7 +177,8 @@ def _packed(source: Source, kernel: str) -> str:
     """Returns the text with all divisions of flat ranges by groups."""
     changes, lines, taken = dict[cst.CSTNode, Expression](), dict[cst.BaseStatement, list[str]](), set[str]()
     for divisions in _shared(source, source.functions[kernel]):
-        names = _Names(*(_fresh(source, kernel, name, taken) for name in ("PACK", "group")))
+        names = _Names(*(fresh_in(source, kernel, name, taken) for name in ("PACK", "group")))
+        taken |= {names.pack, names.group}
         first = divisions[0]
         lines.setdefault(first.line, []).extend(_groups(source, first, names))
         for each in divisions:
@@ -191,14 +192,6 @@ class _Names:
 
     pack: str
     group: str
-
-
-def _fresh(source: Source, kernel: str, name: str, taken: set[str]) -> str:
-    new = fresh_in(source, kernel, name)
-    while new in taken:
-        new += "_"
-    taken.add(new)
-    return new
 
 
 def _groups(source: Source, division: _Division, names: _Names) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code
-from tilewright.playbook.analyses.block_loop import block_ids, clusters_divisor, grid_extents
+from tilewright.playbook.analyses.block_loop import block_ids, blocks_per_sm, grid_extents
 from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
@@ -68,9 +68,7 @@ class PersistentGrid(Entry):
         kernel = site.function_here(source).name.value
         axes = _checked(source, kernel)
         knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
-        for parameter in ("config", "hardware"):
-            source = task_code.with_launch_parameter(source, parameter)
-        resident = f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
+        source, resident = blocks_per_sm(source, kernel, knob)
         source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
         number_of_blocks, _, hints = str(value).partition(",")
         source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(number_of_blocks))

@@ -192,10 +192,13 @@ def _of_both(error: Error, few: int, many: int) -> Error:
     For large work, there is no float64 reference of a captured kernel: its own output is the reference, and has an
     error, too. A candidate that is as precise then differs by both errors.
 
+    As for any trusted implementation, the error is at most `TRUSTED_AT_MOST` of the norm.
+
     error, few: the kernel's error on a reduced shape, and the number of its elements. many: the number of elements now.
     """
     both = 1 + 1 / tolerance.FACTOR  # the candidate may have FACTOR times the error, and the reference has it once
-    return replace(error, worst=both * tolerance.growth_of_largest(few, many) * error.worst, total=both * error.total)
+    worst = both * tolerance.growth_of_largest(few, many) * error.worst
+    return replace(error, worst=worst, total=min(both * error.total, tolerance.TRUSTED_AT_MOST))
 
 
 # The examiners of several workloads ------------------------------------------------------------------
