@@ -13,7 +13,7 @@ configurations is right in 9 of 10 pairs, workloads of all kernels weighing alik
 that a fit on all kernels gives. They are copied into `hardware/prediction.py`, and the errors into
 `hardware/prediction_error.py`, by hand.
 
-The kernels named in bench/fit_set_aside.txt and bench/fit_set_aside_2.txt are left out of all this. With --set-aside
+The kernels named in bench/fit_set_aside.txt, _2.txt and _3.txt are left out of all this. With --set-aside
 the predictor as it stands is tried on those of the recordings given, once, at the end.
 """
 
@@ -49,7 +49,7 @@ from tilewright.task.loading import load_task
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded" / "h200-2026-11-21.json.gz"
 NAIVE = HERE / "recorded" / "h200-naive-2026-11-21-codes.json.gz"
-SET_ASIDE = (HERE / "fit_set_aside.txt", HERE / "fit_set_aside_2.txt")
+SET_ASIDE = tuple(HERE / f"fit_set_aside{which}.txt" for which in ("", "_2", "_3"))
 COEFFICIENTS = (
     "LAUNCH_US", "START_US", "CLOCKS_PER_INSTRUCTION", "ITERATION_US", "WAIT_US", "TURN_US", "TURNS_OF_WARPS",
     "ISSUED_SHARE", "NARROW", "TOGETHER", "ONE_AFTER_OTHER", "ALONE", "CACHE_RATE", "SPILLED_L1", "SPILLED_L2",

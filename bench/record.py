@@ -1,12 +1,12 @@
-"""Times the configurations of 21 kernels on this machine's GPU, also those that a screen would drop.
+"""Times the configurations of 25 kernels on this machine's GPU, also those that a screen would drop.
 
     python bench/record.py OUT.json.gz [--parts DIR] [--processes 4] [--seconds 30] [--rounds 25] [KERNEL …]
     python bench/record.py --list
 
 The kernels are the five examples and the eight plain kernels of examples/naive, with more workloads and, for the plain
-ones, more configurations than their files have (`EXTRA`); and the eight kernels of bench/aside, on which no prediction
+ones, more configurations than their files have (`EXTRA`); and the twelve kernels of bench/aside, on which no prediction
 was ever fitted. Each kernel runs in a process of its own: it compiles, then waits for the GPU, which one process holds
-at a time. After --seconds on the GPU a kernel takes up no further workload; 21 times 30 s is 10.5 minutes. What is done
+at a time. After --seconds on the GPU a kernel takes up no further workload; 25 times 30 s is 12.5 minutes. What is done
 lies in --parts: the same command goes on from there. The result is what `tests/compile/test_screen_recorded.py` and
 bench/fit_predictions.py read: per workload and configuration the machine code's facts, the verdict on its outputs, and
 the samples.
@@ -34,7 +34,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import answer, file_of, need_gpu
+from common import BENCH, answer, file_of, lines_of, need_gpu
 
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
 from tilewright.hardware.gpu import detect
@@ -65,14 +65,14 @@ EXTRA: Mapping[str, Mapping[str, Mapping[str, int | bool]]] = {
     "naive/dual_gemm": {"square": {"M": 2048, "N": 2048, "K": 2048}},
     **{f"aside/{name}": {} for name in (
         "online_softmax", "layer_norm_rows", "linear_gelu", "weight_gradient", "batched_matmul", "column_sum",
-        "transpose", "cross_entropy",
+        "transpose", "cross_entropy", "linear_residual", "residual_rms_norm", "attention_bias", "adam_step",
     )},
 }  # fmt: skip
 """The kernels below examples/ and bench/, and the workloads that are recorded besides those in their files."""
 HINTS = {"occupancy": (None, 2, 4), "num_worker_warps": (None, 8)}
 """Of the plain kernels, whose files have none; their tile sizes are halved and doubled."""
-MOST = {"naive": 24, "aside": 16}
-"""Folder → configurations of one of its kernels and workloads: the shipped one, and others that are drawn. Of other
+MOST = {"naive": 24, "aside": 16} | dict.fromkeys(lines_of(BENCH / "fit_set_aside_3.txt"), 60)
+"""Folder or kernel → configurations of each of its workloads: the shipped one, and others that are drawn. Of other
 kernels all configurations are recorded."""
 SUFFIX = """
 
@@ -100,7 +100,7 @@ def widened(kernel: str, folder: Path) -> Task:
 
 def configurations(kernel: str, task: Task, sm: int, dims: Mapping[str, Any]) -> list[Configuration]:
     every = list(task.space.configurations(sm, dims))
-    most = MOST.get(kernel.partition("/")[0], len(every))
+    most = MOST.get(kernel, MOST.get(kernel.partition("/")[0], len(every)))
     if len(every) <= most:
         return every
     others = [config for config in every if config != task.space.shipped]

@@ -3,8 +3,8 @@
     python bench/time_to_tune.py [--out FILE.json]
 
 Each side is one process from its start to its answer, with an empty cuTile cache: Python, torch,
-CUDA and the inputs included on both sides. What the exhaustive search takes from the call to the
-result is given too. Then both winners are re-timed interleaved.
+CUDA and the inputs included on both sides. Both have bytecode, as installed packages do. What the
+exhaustive search takes from the call to the result is given too. Then both winners are re-timed interleaved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from common import EXAMPLES, build, empty_cache, made_here, need_gpu, paired_ratio, retime, write
+from common import EXAMPLES, build, compile_package, empty_cache, made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task, where_is
@@ -105,6 +105,7 @@ def main() -> None:
         print(json.dumps(exhaustive(*given.exhaustive)))
         return
     need_gpu()
+    compile_package()
     rows = []
     for name, workload in CASES:
         row = compared(name, workload)

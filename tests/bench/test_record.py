@@ -23,7 +23,9 @@ def test_more_than_ten_kernels_and_forty_workloads_are_recorded(record: ModuleTy
     assert all(int(part.split()[1]) > 1 for part in workloads), "configurations to compare"
 
 
-@pytest.mark.parametrize(("listed", "count"), [("fit_set_aside.txt", 4), ("fit_set_aside_2.txt", 8)])
+@pytest.mark.parametrize(
+    ("listed", "count"), [("fit_set_aside.txt", 4), ("fit_set_aside_2.txt", 8), ("fit_set_aside_3.txt", 4)]
+)
 def test_the_kernels_set_aside_are_among_them(record: ModuleType, listed: str, count: int) -> None:
     lines = (BENCH / listed).read_text().splitlines()
     aside = [line for line in lines if line and not line.startswith("#")]

@@ -173,9 +173,11 @@ def compiled(text: str = SCALE) -> Variant:
 
 
 @cache
-def candidates() -> Candidates:
-    """One server of versions for all tests of this process."""
-    server = Candidates([])
+def candidates(*packages: str) -> Candidates:
+    """One server of versions for all tests of this process. ``packages``: what it imports once for all versions."""
+    file = Path(FOLDER.name) / f"{'_'.join(('imports', *packages))}.py"
+    file.write_text("".join(f"import {package}\n" for package in packages))
+    server = Candidates([file] if packages else [])
     atexit.register(server.close)
     return server
 

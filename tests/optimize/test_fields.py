@@ -87,7 +87,9 @@ def test_pairs_that_cannot_gain_are_pruned_with_their_prediction(tmp_path: Path,
     x = torch.empty(1024, 1024, dtype=torch.bfloat16)
     file = task_file(tmp_path, recorded(library(tmp_path).normed, x, torch.ones(2, dtype=torch.bfloat16)))
     task, texts = load_task(str(file)), {path: path.read_text() for path in editable_files(load_task(str(file)))}
-    builder = Builder(candidates(), task, where_is(task), H200, task.selected(None), tmp_path / "versions", seconds=60)
+    builder = Builder(
+        candidates("torch"), task, where_is(task), H200, task.selected(None), tmp_path / "versions", seconds=60
+    )
     start = builder.build_one("start", texts)
     bounds = {workload.name: bound_of(task, workload, H200) for workload in builder.workloads}
 

@@ -60,7 +60,9 @@ def kept(folder: Path, host: str = HOST, *, apart: bool = False) -> Iterator[Kep
     arguments = (torch.zeros(ROWS, COLUMNS, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16))
     task = load_task(str(task_file(folder, recorded(module.normed, *arguments))))
     texts = {path: path.read_text() for path in editable_files(task)}
-    builder = Builder(candidates(), task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60)
+    builder = Builder(
+        candidates("torch"), task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60
+    )
     with Workspace.open(task, "run", folder / "home", datetime.date(2026, 11, 24)) as workspace:
         changed = _persistent(texts)
         workspace.keep(workspace.write_and_commit(0, changed, "persistent"))

@@ -49,7 +49,9 @@ def test_the_program_launches_more_blocks_with_their_memory(tmp_path: Path, monk
     [files] = [files for files in edited_files(texts) if len(files.paths) == 2]
     site = Site.at(files.source, files.source.functions["long_sums"], "", (8,))
     changed = {**texts, **files.parted(ENTRY.change(files.source, site, 8))}
-    builder = Builder(candidates(), task, where_is(task), H200, task.selected(None), tmp_path / "versions", seconds=60)
+    builder = Builder(
+        candidates("torch"), task, where_is(task), H200, task.selected(None), tmp_path / "versions", seconds=60
+    )
     with Workspace.open(task, "run", tmp_path / "home", datetime.date(2026, 11, 28)) as workspace:
         workspace.keep(workspace.write_and_commit(0, changed, "split"))
         [line] = in_program(task, workspace, builder.build_one("kept", changed), 1)

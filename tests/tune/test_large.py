@@ -6,17 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tilewright.errors import RequestError
+from tilewright.hardware.architectures import default_board
+from tilewright.hardware.machine import Target
+from tilewright.inspect.expected import ExpectedTimes
 from tilewright.ledger.tunings import TuneLedger
-from tilewright.records import TuningResult
+from tilewright.race.rules import Policy
+from tilewright.records import Candidate, Configuration, TuningResult
+from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tune import tune as tuning
+from tilewright.tune.run import TuneRequest
+from tilewright.tune.searching import Limits, Searching
 from tilewright.tune.tune import tune
 
 OPS = """\
@@ -95,6 +103,45 @@ def test_a_space_of_20_000_takes_as_much_memory_as_one_of_200(tmp_path: Path) ->
     assert len(large["candidates"]) == len(small["candidates"]) == 12
     assert large["best"]["verdict"] == "correct on reduced shapes"
     assert peak <= MEMORY * usual
+
+
+def test_expected_times_choose_the_first_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each workload has its own. The constants A and B change nothing, so the largest tiles are expected to be fast."""
+    asked: list[tuple[str, int]] = []
+    us = ExpectedTimes.us
+
+    def noted(self: ExpectedTimes, configurations: Sequence[Configuration], like: Candidate | None = None) -> Any:
+        asked.append((self.workload.name, len(configurations)))
+        return us(self, configurations, like)
+
+    monkeypatch.setattr(ExpectedTimes, "us", noted)
+    found = tune(task, arch="sm_90", candidates=6, workloads="even", store=False)
+    assert [name for name, _ in asked[:2]] == ["even", "even"] and 0 < asked[1][1] < 100
+    tiles = [each.configuration.TILE for each in found.workloads[0].candidates]
+    assert len(tiles) == 6 and 32 in tiles
+
+
+def test_expected_times_are_made_only_where_there_is_a_choice(task: Task) -> None:
+    made = []
+    workload = task.selected("even")[0]
+
+    def expected() -> ExpectedTimes:
+        made.append(1)
+        return ExpectedTimes(task, workload, default_board("sm_90"))
+
+    small = Space(constants={"TILE": (32, 64), "A": (0,), "B": (0,)}, shipped={"TILE": 32, "A": 0, "B": 0})
+    assert Searching(workload, small, 90, Limits(), expected=expected).space.expected is None and not made
+    assert Searching(workload, small, 90, Limits(candidates=1), expected=expected).space.expected is not None and made
+
+
+def test_only_kernels_of_cutile_have_expected_times(task: Task) -> None:
+    workloads = tuple(task.selected("even"))
+    for languages, known in ((("cutile",), True), (("triton",), False), (("cutile", "triton"), False)):
+        target = Target(default_board("sm_90"), None)
+        limits = Limits(candidates=2)
+        request = TuneRequest(task, target, Policy(), workloads, 10, "", None, None, languages, limits)
+        (search,) = request.searches(workloads, 1).values()
+        assert (search.space.expected is not None) == known
 
 
 def test_a_time_limit_keeps_the_best_so_far(task: Task, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ class Launched:
         The terms overlap, so the combined time is less than their sum.
         """
         terms = (self.memory_us(), self.compute_us(), self.staging_us(), self.latency_us())
-        return _power(OVERLAP_STRAIGHT if self.straight else OVERLAP, *terms)
+        return power_norm(OVERLAP_STRAIGHT if self.straight else OVERLAP, *terms)
 
     def memory_us(self) -> float:
         return self.bytes_us * (1 + TURNS_OF_WARPS * 8 / self.warps_on_sm if self.straight else 1.0)
@@ -179,7 +179,7 @@ class Launched:
         """
         tensor, others = self.tensor_us(), self.others_us()
         alone = ONE_AFTER_OTHER * min(tensor, others) / max(1.0, self.warps_on_sm / 4)
-        return _power(TOGETHER, tensor, others) + alone
+        return power_norm(TOGETHER, tensor, others) + alone
 
     def tensor_us(self) -> float:
         return self.products_us * self._longer()
@@ -248,7 +248,7 @@ def _loaded_registers(region: CodeLoop) -> float:
     return sum(n * max(1, bits // 32) for kind, bits, n in by_width(region.copies) if kind in ("LDG", "LD"))
 
 
-def _power(exponent: float, *terms: float) -> float:
+def power_norm(exponent: float, *terms: float) -> float:
     largest = max(terms)
     return largest * sum((term / largest) ** exponent for term in terms) ** (1 / exponent) if largest else 0.0
 

@@ -17,11 +17,11 @@ group ``tilewright.strategies`` of your package. Test it with `tilewright.testin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from tilewright.records import Candidate, Configuration, Value
 from tilewright.space.space import Space
@@ -34,6 +34,20 @@ Outcomes: TypeAlias = tuple[Candidate, ...]
 """One outcome for each configuration of a batch, in the same order. Each is compiled, and has a predicted time if it
 compiled. With a GPU, those with the shortest predicted times have measured times, too."""
 Search: TypeAlias = Generator[Batch, Outcomes, None]
+
+
+class Expectation(Protocol):
+    """Knows, before anything is compiled, how long configurations probably take."""
+
+    def us(self, configurations: Sequence[Configuration], like: Candidate | None = None) -> Sequence[float | None]:
+        """Returns the expected time of each configuration in µs; None if it is not known.
+
+        The order is more reliable than the times. A configuration takes up to 0.1 s.
+        like: a compiled candidate, which shows how the compiler treats this kernel.
+        """
+
+    def identity(self, configuration: Configuration) -> Hashable:
+        """Returns a key that is equal for configurations whose machine code and launch are known to be equal."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class SearchSpace:
     """Configurations that the space does not list, from `tune --seeds`. They may be compiled, too."""
     seed: int = 0
     """For random choices. The same seed and outcomes must lead to the same search."""
+    expected: Expectation | None = None
 
     @property
     def shipped(self) -> Configuration:

@@ -1,4 +1,4 @@
-"""Estimates the times of configurations from the times of similar ones.
+"""Estimates the times of configurations from the times of similar ones, and times.
 
 The estimate is a Gaussian process over the logarithms of times. Configurations are points whose coordinates are the
 places of their values among the sorted values of each knob, from 0 to 1.
@@ -55,8 +55,8 @@ def most_promising(pool: Sequence[Configuration], outcomes: Sequence[Candidate],
 
     Each choice takes the lowest estimate. The next choice assumes that this estimate is right.
     """
-    times = _logarithms(outcomes)
-    at = _coordinates((*(outcome.configuration for outcome in outcomes), *pool))
+    times = logarithms(outcomes)
+    at = coordinates((*(outcome.configuration for outcome in outcomes), *pool))
     known, left = list(range(len(outcomes))), list(range(len(outcomes), len(at)))
     chosen: list[Configuration] = []
     while left and len(chosen) < count:
@@ -68,7 +68,7 @@ def most_promising(pool: Sequence[Configuration], outcomes: Sequence[Candidate],
     return tuple(chosen)
 
 
-def _logarithms(outcomes: Sequence[Candidate]) -> list[float]:
+def logarithms(outcomes: Sequence[Candidate]) -> list[float]:
     """Returns the logarithm of each outcome's time. Predicted times are scaled like measured ones."""
     both = [(each.measured.us, each.predicted.us) for each in outcomes if each.measured and each.predicted]
     error = statistics.median([math.log(measured / predicted) for measured, predicted in both]) if both else 0.0
@@ -80,20 +80,22 @@ def _logarithms(outcomes: Sequence[Candidate]) -> list[float]:
 def _estimates(at: Array, times: Array, others: Array) -> tuple[Array, Array]:
     """Returns means and standard deviations of the logarithms of times at ``others``."""
     centre, width = times.mean(), times.std() + 1e-6
-    own, cross = _correlation(at, at) + NOISE * np.eye(len(at)), _correlation(others, at)
+    own, cross = correlation(at, at) + NOISE * np.eye(len(at)), correlation(others, at)
     solved = np.linalg.solve(own, np.column_stack([(times - centre) / width, cross.T]))
     variance = 1 - np.einsum("ij,ji->i", cross, solved[:, 1:])
     return centre + width * (cross @ solved[:, 0]), width * np.sqrt(np.maximum(variance, 1e-9))
 
 
-def _correlation(a: Array, b: Array) -> Array:
+def correlation(a: Array, b: Array) -> Array:
+    """Returns how much the times at points ``a`` and ``b`` are correlated, from 0 to 1: a row for each of ``a``."""
     squares = [(a[:, None, knob] - b[None, :, knob]) ** 2 for knob in range(a.shape[1])]
     together = np.exp(-np.sum(squares, axis=0) / (2 * NEAR**2))
     alone = np.mean([np.exp(-square / (2 * NEAR_IN_ONE_KNOB**2)) for square in squares], axis=0)
     return np.asarray((1 - ALONE) * together + ALONE * alone)
 
 
-def _coordinates(configurations: Sequence[Configuration]) -> Array:
+def coordinates(configurations: Sequence[Configuration]) -> Array:
+    """Returns the points of configurations, from 0 to 1 along each knob: one row for each configuration."""
     codes = _codes(configurations)
     return np.asarray(codes / np.maximum(1, codes.max(axis=0)))
 

@@ -18,9 +18,9 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -67,7 +67,27 @@ def facts_of(task: Task, on: Board = H200) -> KernelFacts:
         return count(task, task.workload(name), on)
 
     bounds = {workload.name: bound_of(task, workload, on) for workload in workloads}
-    return KernelFacts(task, on, workloads, bounds, codes_of(task, on), lambda workload: counted(workload.name))
+    return KernelFacts(task, on, workloads, bounds, _Codes(task, on), lambda workload: counted(workload.name))
+
+
+class _Codes(Mapping[str, MachineCode]):
+    """The result of `codes_of`. The task is compiled when the first machine code is needed; most entries need none."""
+
+    def __init__(self, task: Task, on: Board) -> None:
+        self.task, self.on = task, on
+
+    @cached_property
+    def _known(self) -> dict[str, MachineCode]:
+        return codes_of(self.task, self.on)
+
+    def __getitem__(self, workload: str) -> MachineCode:
+        return self._known[workload]
+
+    def __iter__(self) -> Iterator[str]:
+        return (workload.name for workload in self.task.selected(None))
+
+    def __len__(self) -> int:
+        return len(self.task.selected(None))
 
 
 def values_of(site: Site) -> tuple[Value, ...]:

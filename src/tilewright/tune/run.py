@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tilewright.compile.compile import BUDGET_SECONDS
@@ -23,6 +23,11 @@ if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.languages.cubins import CubinsOfRun
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
+    from tilewright.strategies.base import Expectation
+
+EXPECTED_OF = ("cutile",)
+"""The languages of tasks whose configurations have expected times. Those of others were never compared with measured
+times."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +123,19 @@ class TuneRequest:
         """Returns the search of each workload, by name. Its first batch is ready. ``jobs``: the number of compilers."""
         space, board, dtype = self.task.space, self.target.board, self.task.compute_dtype
         kind, searches = cache(self._kind), dict[str, Searching]()
+        known = self.languages == EXPECTED_OF
         for workload in workloads:
             seeds = seeds_of(space, self.seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm, kind=kind)
             searches[workload.name] = Searching(
                 workload, space, board.sm, self.limits, strategy=self.strategy, seeds=seeds, seed=self.seed or 0,
-                pace=jobs / len(workloads),
+                pace=jobs / len(workloads), expected=partial(self._expected, workload) if known else None,
             )  # fmt: skip
         return searches
+
+    def _expected(self, workload: Workload) -> Expectation:
+        from tilewright.inspect.expected import ExpectedTimes  # loads the reader of Tile IR
+
+        return ExpectedTimes(self.task, workload, self.target.board)
 
     def _kind(self) -> str | None:
         from tilewright.tune.advice import kind_of  # loads the interpreter

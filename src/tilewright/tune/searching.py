@@ -11,7 +11,7 @@ from tilewright.errors import RequestError
 from tilewright.records import Candidate, Configuration, Searched, Workload
 from tilewright.space.space import Space
 from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
-from tilewright.strategies.base import Batch, Outcomes, SearchSpace
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
 
 COUNTED = 25_000
 """Larger products are not counted: the number of points before constraints is given."""
@@ -64,18 +64,21 @@ class Searching:
 
     strategy: its name; "" for the default, which depends on the size of the space.
     pace: how many compilers a workload has for each second of the time limit.
+    expected: makes the expected times of configurations. It is called only if the strategy has a choice.
     """
 
     def __init__(
         self, workload: Workload, space: Space, arch: int, limits: Limits, *, strategy: str = "",
         seeds: Sequence[Configuration] = (), seed: int = 0, pace: float = 1.0,
+        expected: Callable[[], Expectation] | None = None,
     ) -> None:  # fmt: skip
         self.workload, dims = workload, workload.dims
         self.size, self.exact = _size(SearchSpace(space, arch, dims, 0, tuple(seeds)))
         default = "exhaustive" if self.exact and self.size <= LISTED else FOR_LARGE
         self.strategy = strategy_of(strategy or default)
         most, self._most_why = self._most(limits, pace)
-        self.space = SearchSpace(space, arch, dims, most, tuple(seeds), seed)
+        known = expected() if expected is not None and most < self.size else None
+        self.space = SearchSpace(space, arch, dims, most, tuple(seeds), seed, known)
         self.asked: dict[Configuration, None] = {}
         self.judged: Mapping[Configuration, Candidate] = {}
         """The outcomes of all batches before the present one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +30,11 @@ from tilewright.hardware.executions import Work
 from tilewright.inspect.work import count_launch
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.machine_code import cubin
+from tilewright.race.rules import Policy
 from tilewright.runtime.search import building, screening
+from tilewright.runtime.search.device import Shot
 from tilewright.runtime.search.searching import SearchResult
+from tilewright.runtime.search.trials import Trial
 from tilewright.runtime.search.triton_trials import TritonTrial
 from tilewright.task.loading import load_task
 from tilewright.tileir.run.launching import Launcher, Runnable
@@ -61,6 +66,36 @@ def test_the_best_predicted_and_the_shipped_one_are_verified_and_raced() -> None
         assert "predicted" in one.reason and one.us is None and one.label not in machine.raced
     beyond = [one.reason for one in pruned if "were raced" in one.reason]
     assert all(reason.endswith(f"; the first {RACED} were raced") for reason in beyond) and beyond
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_trials_are_launched_while_the_work_is_counted_and_raced_afterwards(
+    many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting ends only after a second trial was verified. Where times are predicted, its stack chose it."""
+    verified, counted, launched = threading.Event(), threading.Event(), set[str]()
+    count = building.Building.counted
+
+    def slowly(*given: Any) -> Any:
+        assert verified.wait(PATIENCE), "nothing is launched before the work is counted"
+        work = count(*given)
+        counted.set()
+        return work
+
+    def does(trial: Trial, args: tuple[Any, ...]) -> None:
+        doubles(trial, args)
+        launched.add(trial.label)
+        if len(launched) > 1:
+            verified.set()
+
+    class Machine(CpuMachine):
+        def clock(self, shots: Sequence[Shot], policy: Policy) -> Any:
+            assert counted.is_set(), "the race begins while the work is counted"
+            return super().clock(shots, policy)
+
+    monkeypatch.setattr(building.Building, "counted", slowly)
+    result = searched(Machine(does), MANY if many else MANY[:3])
+    assert any(one.status == "pruned" for one in result.outcomes) == many
 
 
 def test_of_few_trials_nvdisasm_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

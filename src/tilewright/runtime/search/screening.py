@@ -1,13 +1,16 @@
 """Chooses the trials to verify and race, with the rules and the prediction of `compile.screen`.
 
 The work of a launch in the user's program is not declared. So it is counted in the Tile IR of the shipped configuration
-while compilers run: on a few blocks, without data. If the work cannot be counted, or the instructions are not known,
-the size of the stack decides.
+while compilers run, in another thread: on a few blocks, without data. If the work cannot be counted, or the
+instructions are not known, the size of the stack decides.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from tilewright.compile.screen import RACED, ScreenRow, most_stack, not_raced, ranking, screen
@@ -22,28 +25,56 @@ from tilewright.runtime.search.building import Building, Ready, aligned
 COUNTED_BLOCKS = 32
 """The number of blocks on which the work of the shipped configuration is counted."""
 COUNT_SECONDS = {True: 1.0, False: 0.3}
-"""The most seconds for counting, about as long as the first compiler runs. The key is True if times will be
-predicted from the work."""
+"""The most seconds for counting, about as long as the first compilers run. The key is True if times will be predicted
+from the work."""
 EXACT_SECONDS = 5.0
 """The most seconds for counting all blocks of a launch, if its measured time is suspiciously short."""
 
 
 @dataclass(frozen=True)
 class LiveScreen:
-    """Screens the trials of a search. ``work``: the work of the shipped configuration; None if it could not be
-    counted."""
+    """Screens the trials of a search. ``counting``: the result will be the work of the shipped configuration; None if
+    it cannot be counted."""
 
     board: Board | None
-    work: CountedWork | None
+    counting: Future[CountedWork | None]
 
     @classmethod
     def of(cls, board: Board | None, building: Building, shipped: int) -> LiveScreen:
-        work = building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS) if board is not None else None
-        return cls(board, work if work is not None and work.bytes else None)
+        """Begins to count. Other trials are compiled, and the first ones are launched, meanwhile."""
+        counting: Future[CountedWork | None] = Future()
 
-    def chosen(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
-        """Returns the trials to verify and race, the best first, and why the others are left out."""
-        if (ranked := self._ranked(ready, baseline)) is None:
+        def count() -> None:
+            try:
+                counting.set_result(building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS))
+            except BaseException as error:  # raised again in the caller's thread
+                counting.set_exception(error)
+
+        if board is None:
+            counting.set_result(None)
+        else:
+            threading.Thread(target=count, name="count", daemon=True).start()
+        return cls(board, counting)
+
+    def wait(self) -> None:
+        """Waits for the end of counting, which would disturb a race."""
+        futures.wait((self.counting,))
+
+    @property
+    def work(self) -> CountedWork | None:
+        """The work of the shipped configuration. Waits until it is counted."""
+        work = self.counting.result()
+        return work if work is not None and work.bytes else None
+
+    def chosen(
+        self, ready: Mapping[int, Ready], baseline: int, *, ahead: bool = False
+    ) -> tuple[list[int], dict[int, str]]:
+        """Returns the trials to verify and race, the best first, and why the others are left out.
+
+        ahead: whether others may still follow. Then a count that is not finished is not waited for.
+        """
+        ranked = None if ahead and not self.counting.done() else self._ranked(ready, baseline)
+        if ranked is None:
             return _by_stack(ready, baseline)
         order, out = ranked
         first = order[:RACED] if baseline in order[:RACED] else [*order[:RACED], baseline]
@@ -56,10 +87,10 @@ class LiveScreen:
         If the time is too short for the known work, the work of the trial and of the baseline is counted on all blocks.
         It is not counted if arrays share memory, because shared bytes would count twice.
         """
-        if self.board is None or self.work is None or ready.described.shares or baseline.described.shares:
+        if self.board is None or ready.described.shares or baseline.described.shares or (work := self.work) is None:
             return None
         roofline = Roofline(self.board, policy)
-        if not roofline.refusal(us, [self.work]):
+        if not roofline.refusal(us, [work]):
             return None
         works = [each.counted(EXACT_SECONDS, None) for each in (baseline, ready)]
         counted = [each for each in works if each is not None]
@@ -68,11 +99,11 @@ class LiveScreen:
     def _ranked(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]] | None:
         """Returns the trials by predicted time, and why the others are out; None if nothing can be predicted."""
         rows = {index: row for index, each in ready.items() if (row := _row(index, each)) is not None}
-        if self.board is None or self.work is None or len(rows) < len(ready):
+        if self.board is None or len(rows) < len(ready) or (counted := self.work) is None:
             return None
-        dtype = next(iter(self.work.dtypes), "float32")
-        bound = classify(self.work.flops, self.work.bytes, dtype, self.board)
-        work, shipped = Work(self.work.flops, self.work.bytes, dtype, self.work.written), rows[baseline].configuration
+        dtype = next(iter(counted.dtypes), "float32")
+        bound = classify(counted.flops, counted.bytes, dtype, self.board)
+        work, shipped = Work(counted.flops, counted.bytes, dtype, counted.written), rows[baseline].configuration
         screened = dict(zip(rows, screen(list(rows.values()), work, self.board, bound, shipped=shipped), strict=True))
         order = ranking({rows[index].configuration: verdict for index, verdict in screened.items()})
         out = {index: verdict.reason for index, verdict in screened.items() if verdict.verdict == "out"}

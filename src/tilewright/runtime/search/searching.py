@@ -204,7 +204,8 @@ class _SearchRun:
             else:
                 self._register(index, ready)
             if done >= ENOUGH_TO_START * expected:
-                good = (index for index in self._unverified() if self.ready[index].code.stack_bytes <= SPILL_BYTES)
+                unverified = self._unverified(ahead=True)
+                good = (index for index in unverified if self.ready[index].code.stack_bytes <= SPILL_BYTES)
                 for best in islice(good, 1):
                     self._verify(best)
         while unverified := self._unverified():
@@ -215,13 +216,13 @@ class _SearchRun:
         self.ready[index] = ready
         self.representative.setdefault(ready.identity, index)
 
-    def _chosen(self) -> tuple[list[int], dict[int, str]]:
+    def _chosen(self, *, ahead: bool = False) -> tuple[list[int], dict[int, str]]:
         """Returns the trials to verify and race, judged by the facts so far, and why the others are left out."""
         baseline, left = self.correct[0], [i for i in self.representative.values() if i not in self.outcomes]
-        return self.screen.chosen({index: self.ready[index] for index in (baseline, *left)}, baseline)
+        return self.screen.chosen({index: self.ready[index] for index in (baseline, *left)}, baseline, ahead=ahead)
 
-    def _unverified(self) -> list[int]:
-        return [index for index in self._chosen()[0] if index not in self.correct]
+    def _unverified(self, *, ahead: bool = False) -> list[int]:
+        return [index for index in self._chosen(ahead=ahead)[0] if index not in self.correct]
 
     def _verify(self, index: int) -> None:
         from tilewright.worker.client import Eliminated
@@ -236,6 +237,7 @@ class _SearchRun:
             self._set(index, "wrong", verdict.reason, stage="verify")
 
     def _race(self) -> SearchResult:
+        self.screen.wait()
         chosen, left_out = self._chosen()
         field = sorted(chosen, key=lambda index: (index != self.shipped, index))
         contestants = [self.runner.contestant(index) for index in field]

@@ -9,7 +9,13 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import IO
+
+from tilewright.worker.process.preload import postpone, with_all_of_torch
+
+if __name__ == "__main__":
+    postpone()
 
 import numpy as np
 import torch
@@ -32,7 +38,7 @@ def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict
     assert task.trusted is not None
     what = f"trusted of task '{task.name}'"
     with torch.no_grad():
-        result = call_by_name(task.trusted, {**dims, **inputs}, what)
+        result = with_all_of_torch(partial(call_by_name, task.trusted, {**dims, **inputs}, what))
     results = result if isinstance(result, tuple) else (result,)
     if len(results) != len(task.outputs) or not all(isinstance(result, torch.Tensor) for result in results):
         kinds = ", ".join(type(result).__name__ for result in results)
@@ -68,7 +74,7 @@ def serve(requests: IO[str], out: IO[str]) -> None:
     if not isinstance(first, ask.OpenTask):
         return
     try:
-        task = load_task(first.where)
+        task = with_all_of_torch(partial(load_task, first.where))
     except TilewrightError as error:
         send(out, ask.Refused(str(error)))
         return

@@ -16,7 +16,7 @@ import time
 
 from tilewright.hardware.gpu import detect, make_context
 from tilewright.worker.early import WITH_TORCH
-from tilewright.worker.process.preload import begin_torch
+from tilewright.worker.process.preload import begin_torch, with_all_of_torch
 
 if __name__ == "__main__":
     # A CUDA context is made during the imports, which takes 0.3 s.
@@ -64,7 +64,7 @@ class Worker:
 
     def __init__(self, opened: ask.OpenTask, out: IO[str]) -> None:
         self.out = out
-        self.task = load_task(opened.where, dict(opened.files))
+        self.task = with_all_of_torch(partial(load_task, opened.where, dict(opened.files)))
         gpu = detect()
         assert gpu is not None, "the worker is started on a machine with a GPU only"
         self.gpu, self.board = gpu, gpu.board

@@ -1,0 +1,124 @@
+"""Chooses what to compile from expected times (`SearchSpace.expected`) and from the outcomes so far.
+
+The estimate is a Gaussian process over the logarithm of time / expected time. Configurations that are alike deviate
+from their expected times alike, in the measure of `estimate.correlation`. Besides, all expected times may be wrong by
+one factor, and differences between them too large or too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.records import Candidate, Configuration
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
+from tilewright.strategies.estimate import Array, coordinates, correlation, logarithms, spread
+
+OWN, SLOPE, FACTOR = 0.35, 0.3, 0.3
+"""Standard deviations of the logarithm of time / expected time: of a configuration's own deviation, of the deviation
+for a configuration expected to take e times as long as the shipped one, and of what all have in common."""
+MEASURED, PREDICTED = 0.02, 0.15
+"""Standard deviations of the logarithms of measured and predicted times."""
+CURIOSITY = 0.7
+"""How many standard deviations an estimate may be too high."""
+READ, NEAR = 64, 24
+"""Of a large pool, so many configurations, and the first ones, get expected times of their own. The others get that of
+the nearest of them. To read a kernel takes up to 0.1 s."""
+
+
+class Informed:
+    """The choices of one search."""
+
+    def __init__(self, space: SearchSpace, expected: Expectation) -> None:
+        self.space, self.expected = space, expected
+        self._read = spread(space.pool, READ, space.seed)
+        self._logarithms: dict[Configuration, float] = {}
+        self._like: Candidate | None = None
+
+    def knows(self) -> bool:
+        """Returns whether the shipped configuration has an expected time."""
+        return self.expected.us((self.space.shipped,))[0] is not None
+
+    def choose(self, pool: Sequence[Configuration], outcomes: Outcomes, count: int) -> Batch:
+        """Returns ``count`` configurations of ``pool`` that may be fastest, the shipped one first if ``outcomes`` is
+        empty. The first of the pool are read.
+
+        Each choice takes the lowest estimate. The next choice assumes that this estimate is right.
+        """
+        self._see(outcomes)
+        known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]
+        read = pool if len(pool) <= READ else (*pool[:NEAR], *self._read)
+        self._note((*known, *read))
+        others = self._others(known, pool)
+        every = (*known, *others)
+        expected = self._expected(every)
+        ratios = (np.array(logarithms(outcomes)) if outcomes else expected[:1]) - expected[: len(known)]
+        noise = np.array([MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED])
+        chosen = [] if outcomes else known
+        relative = expected - self._logarithms.get(self.space.shipped, expected[0])
+        picked = _lowest(coordinates(every), expected, relative, ratios, noise, count - len(chosen))
+        return (*chosen, *(every[place] for place in picked))
+
+    def _see(self, outcomes: Outcomes) -> None:
+        """Remembers the first compiled outcome, which shows how the kernel is compiled."""
+        if self._like is None:
+            self._like = next((each for each in outcomes if each.code is not None), None)
+            self._logarithms.clear()
+
+    def _note(self, configurations: Sequence[Configuration]) -> None:
+        """Reads configurations, and remembers the logarithms of their expected times."""
+        new = [each for each in dict.fromkeys(configurations) if each not in self._logarithms]
+        for each, us in zip(new, self.expected.us(new, self._like), strict=True):
+            self._logarithms[each] = math.log(us) if us else math.nan
+
+    def _others(self, known: Sequence[Configuration], pool: Sequence[Configuration]) -> Batch:
+        """Returns the configurations of ``pool`` whose machine code may differ from that of all others."""
+        seen = {self.expected.identity(each) for each in known}
+        found: dict[object, Configuration] = {}
+        for each in pool:
+            identity = self.expected.identity(each) if each in self._logarithms else each
+            if identity not in seen:
+                found.setdefault(identity, each)
+        return tuple(found.values())
+
+    def _expected(self, configurations: Sequence[Configuration]) -> Array:
+        """Returns the logarithms of expected times; for configurations that were not read, those of the nearest."""
+        found = np.array([self._logarithms.get(each, math.nan) for each in configurations])
+        own = np.flatnonzero(~np.isnan(found))
+        missing = np.flatnonzero(np.isnan(found))
+        if len(own) and len(missing):
+            at = coordinates(configurations)
+            distance = np.abs(at[missing, None, :] - at[None, own, :]).sum(axis=2)
+            found[missing] = found[own[distance.argmin(axis=1)]]
+        return np.asarray(np.nan_to_num(found))
+
+
+def _lowest(at: Array, expected: Array, relative: Array, ratios: Array, noise: Array, count: int) -> list[int]:
+    """Returns the places of ``count`` further configurations, chosen one by one.
+
+    at, expected, relative: of all configurations: points, logarithms of expected times, and these less that of the
+        shipped one.
+    ratios, noise: of the first configurations, whose times are known.
+    """
+
+    def covariances(places: Sequence[int]) -> Array:
+        """Returns the covariances of all configurations with some: a row for each of all."""
+        own = OWN**2 * correlation(at, at[places]) + FACTOR**2
+        return np.asarray(own + SLOPE**2 * np.outer(relative, relative[places]))
+
+    known, left = list(range(len(ratios))), list(range(len(ratios), len(expected)))
+    with_known, own_variance = covariances(known), OWN**2 + FACTOR**2 + (SLOPE * relative) ** 2
+    chosen: list[int] = []
+    while left and len(chosen) < count:
+        cross = with_known[left]
+        solved = np.linalg.solve(with_known[known] + np.diag(noise**2), np.column_stack([ratios, cross.T]))
+        mean = cross @ solved[:, 0]
+        variance = own_variance[left] - np.einsum("ij,ji->i", cross, solved[:, 1:])
+        best = int((expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))).argmin())
+        ratios, noise = np.append(ratios, mean[best]), np.append(noise, MEASURED)
+        known.append(left.pop(best))
+        chosen.append(known[-1])
+        with_known = np.column_stack([with_known, covariances(known[-1:])])
+    return chosen
