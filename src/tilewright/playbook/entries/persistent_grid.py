@@ -124,7 +124,7 @@ def _refuse_shared(source: Source, function: Function, loop: cst.For) -> None:
         if effects.name_of(call).startswith("atomic") and not isinstance(source.parent(call), cst.Expr):
             raise NotApplicable(f"{name} reads the result of {source.code(call.func)}, which other items change")
         if effects.is_load(call) and not effects.is_pure(call) and not _is_own(source, effects, loop, call):
-            raise NotApplicable(f"an item of {name} loads what another item may store: {source.code(call)}")
+            raise NotApplicable(f"{source.name}:{source.place(call)[0]}: {name} loads what another item may store")
         if dotted(call.func) in source.functions and not _only_loads(source, effects, call):
             raise NotApplicable(f"{dotted(call.func)}, which {name} calls, stores, or loads what {name} stores")
 
