@@ -97,7 +97,7 @@ class FloatReference:
         A captured kernel is its own reference. On unusual data, its result may depend on its tiles: a finite number in
         place of -inf, for example, is then the maximum of a row, and each tile has another number of them.
         """
-        if not tolerance.of_configuration(self.task):
+        if not tolerance.takes_configuration(self.task):
             return None
         try:
             with np.errstate(all="ignore"):
