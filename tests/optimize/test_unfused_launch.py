@@ -58,6 +58,4 @@ def test_the_program_launches_both_stages(tmp_path: Path, monkeypatch: pytest.Mo
         text = workspace.texts()[Path(str(module.__file__))]
     assert "halves makes exactly the kept launch" in line
     assert "if ct.bid(2) == 0:" in text
-    assert "(launch_grid[0], launch_grid[1], 2), two_halves, (x, y, z, 256)" in " ".join(
-        text[text.rindex("ct.launch") :].split()
-    )
+    assert "(grid[0], grid[1], 2), two_halves, (x, y, z, 256)" in " ".join(text[text.rindex("ct.launch") :].split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -127,7 +128,7 @@ def test_a_range_that_is_assigned_twice_has_groups_of_its_own(tmp_path: Path) ->
     text = GATED.replace(DIVISIONS[0], "    row = flat // N + 0 * (flat % N)\n")
     text = text.replace(DIVISIONS[1], again + DIVISIONS[1])
     new = packed(text, tmp_path)
-    assert new.count("PACK_ = ") == new.count("group_ = ") == 1
+    assert new.count("PACK_2 = ") == new.count("group_2 = ") == 1
     assert run_of(text, tmp_path) == run_of(new, tmp_path)
 
 
@@ -139,6 +140,9 @@ def test_a_range_that_is_assigned_twice_has_groups_of_its_own(tmp_path: Path) ->
         "ct.bid(0) * TILE + 2 * ct.arange(TILE, dtype=ct.int32)",
         "ct.gather(x, ct.bid(0)).astype(ct.int32) * 2 + ct.arange(TILE, dtype=ct.int32)",
         "ct.bid(0) * TILE - ct.arange(TILE, dtype=ct.int32)",
+        "(ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32)).astype(ct.int16)",
+        "ct.astype(ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32), ct.int16)",
+        "ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int16)",
         "ct.bid(0) * TILE + ct.cumsum(ct.full((TILE,), 1, ct.int32), 0)",
     ],
 )
@@ -172,6 +176,28 @@ def test_a_base_that_changes_is_refused(tmp_path: Path) -> None:
     source = Source("task.py", text)
     with pytest.raises(NotApplicable, match="divides no range"):
         list(ENTRY.places(source, source.functions["gated"]))
+
+
+def test_a_range_of_floats_is_refused() -> None:
+    """A float16 holds whole numbers only up to 2048, so that a group may be exact where its range is not."""
+    text = GATED.replace("    # where", "    flat = flat.astype(ct.float16)\n    # where")
+    source = Source("task.py", text)
+    with pytest.raises(NotApplicable, match="divides no range"):
+        list(ENTRY.places(source, source.functions["gated"]))
+
+
+def test_a_negative_length_is_refused(tmp_path: Path) -> None:
+    """The quotient of a group would be rounded down from another number."""
+    text = GATED.replace("N, 2 * N, 1024", "-N, 2 * N, 1024").replace("a = ct.gather(x, left)", "a = row")
+    text = text.replace("b = ct.gather(x, left + N)", "b = column").replace(
+        "flat, a * b", "flat, (a * b).astype(y.dtype)"
+    )
+    facts = replace(facts_of(loaded(GATED, tmp_path)), task=loaded(text, tmp_path))
+    assert not ENTRY.sites(Source("task.py", text), facts)
+
+
+def test_parameters_that_are_positional_only(tmp_path: Path) -> None:
+    assert "PACK = " in packed(GATED.replace("(y, x, N:", "(y, x, /, N:"), tmp_path)
 
 
 def test_nothing_is_offered_without_machine_code(tmp_path: Path) -> None:

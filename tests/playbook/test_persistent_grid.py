@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.kit import only, run_of, verdict
-from tests.playbook.plain import SCALE_ROWS, applied
+from tests.playbook.plain import HEAD, SCALE_ROWS, applied, launch_facts
 from tests.playbook.row_loops import SOFTMAX
 
 from tilewright.playbook.base import NotApplicable
@@ -84,3 +84,96 @@ def test_a_value_that_is_read_after_the_last_item_is_refused(tmp_path: Path) -> 
 def test_the_reason_why_it_does_not_apply_is_known(tmp_path: Path) -> None:
     facts = facts_of(loaded(COUNTS, tmp_path))
     assert "done of softmax is kept from one item to the next" in ENTRY.why_not(Source("task.py", COUNTS), facts)
+
+
+# Items that depend on each other ------------------------------------------------------------------------
+
+ROWS = (
+    HEAD
+    + """
+def stepped(y, row):
+    ct.store(y, (row, 0), ct.load(y, (row - 8, 0), (1, 16)))
+
+
+def loaded_row(x, row):
+    return ct.load(x, (row, 0), (1, 16))
+
+
+@ct.kernel
+def rows(x, y, count, M: ct.Constant[int]):
+    BEFORE
+    for row in range(ct.bid(0), M, ct.num_blocks(0)):
+        values = ct.load(x, (row, 0), (1, 16))
+        INSIDE
+        ct.store(y, (row, 0), values)
+    AFTER
+
+
+task = tw.Task(
+    name="rows",
+    tensors={"x": tw.Tensor(("M", 16), "float32"), "y": tw.Output(("M", 16), "float32"),
+             "count": tw.Output((16,), "int32")},
+    reference=lambda x, M: (x, np.zeros(16)),
+    launch=lambda x, y, count, M: tw.Launch(rows, (8,), (x, y, count, M)),
+    flops=lambda M: M,
+    space=tw.Space(constants={}, shipped={}),
+    workloads={"rows": {"M": 64}},
+)
+"""
+)
+
+
+def rows(before: str = "pass", inside: str = "pass", after: str = "pass") -> str:
+    return ROWS.replace("BEFORE", before).replace("INSIDE", inside).replace("AFTER", after)
+
+
+def why_not(text: str, folder: Path) -> str:
+    source, facts = Source("task.py", text), launch_facts(text, folder)
+    assert not ENTRY.sites(source, facts)
+    return ENTRY.why_not(source, facts)
+
+
+COUNT = "ct.atomic_add(count, 0, 1)"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("statement", [COUNT, "ct.store(y, (0, 0), ct.zeros((1, 16), ct.float32))"])
+def test_what_each_block_does_once_is_refused(place: str, statement: str, tmp_path: Path) -> None:
+    """The count would be that of another number of blocks."""
+    assert "outside of its loop" in why_not(rows(**{place: statement}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("inside", "reason"),
+    [
+        (f"values = values + {COUNT}", "reads the result of ct.atomic_add"),
+        ("values = ct.load(y, (row - 8, 0), (1, 16))", "loads what another item may store"),
+        ("ct.store(y, (row % 8, 0), ct.load(y, (row % 8, 0), (1, 16)))", "loads what another item may store"),
+        ("values = ct.load(y.slice(0, 0, 8), (row, 0), (1, 16))", "loads what another item may store"),
+        ("stepped(y, row)", "stepped, which rows calls, stores"),
+        ("values = loaded_row(y, row - 8)", "loaded_row, which rows calls, stores, or loads what rows stores"),
+        ("if row == 5:\n            break", "may end its block's loop"),
+        ("if row == 5:\n            return", "may end its block's loop"),
+        ("while ct.atomic_cas(count, 0, row, row + 1) != row:\n            pass", "wait for another item"),
+    ],
+)
+def test_items_that_depend_on_each_other_are_refused(inside: str, reason: str, tmp_path: Path) -> None:
+    """With another grid, other items run before, in the same block."""
+    assert reason in why_not(rows(inside=inside), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        COUNT,
+        "ct.store(y, (row, 0), values)\n        values = 2 * ct.load(y, (row, 0), (1, 16))",
+        "values = values + loaded_row(x, 0)",
+        "for k in range(3):\n            if k == row:\n                break",
+    ],
+    ids=["an atomic sum", "its own row", "a function that loads", "an inner loop that ends"],
+)
+def test_items_that_do_not_are_changed(inside: str, tmp_path: Path) -> None:
+    text = rows(inside=inside)
+    new = applied(ENTRY, text, tmp_path, "1")
+    for output in ("y", "count"):
+        assert run_of(text, tmp_path, output) == run_of(new, tmp_path, output)

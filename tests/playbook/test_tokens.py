@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
 from tests.playbook.kit import verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SCALE_ROWS, applied, launch_facts
 
+from tilewright.playbook.analyses import independence
 from tilewright.playbook.analyses.independence import waiting
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.tokens import ENTRY
@@ -113,3 +115,10 @@ def test_findings_say_why_nothing_is_known(tmp_path: Path) -> None:
     broken = launch_facts(SCALE_ROWS.replace("values * factor", "values @ factor"), tmp_path)
     [told] = ENTRY.findings(Source("task.py", SCALE_ROWS), broken)
     assert told.startswith("token chains: not known, ")
+
+
+def test_a_kernel_with_too_many_accesses_is_not_compared_for_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(independence, "MOST_COMPARISONS", 0)
+    assert waiting(launch_facts(SAME_HALF, tmp_path)) == "the kernel has too many accesses to compare them"

@@ -96,7 +96,17 @@ def test_the_products_read_aloud(tmp_path: Path) -> None:
         ct.store(q, (i, j), ct.maximum(second, 0).astype(q.dtype))
 """.strip("\n").rstrip()
     )
-    assert "grid = (-(-M // 16), -(-N // 16), 1)\n" in new and "(grid[0], grid[1], 2)" in new
+    assert changed_lines(*(text[text.index("def launch") :] for text in (SMALL_PRODUCTS, new)))[1] == [
+        "return tw.Launch(products, (-(-M // 16), -(-N // 16), 2), (x, a, b, p, q, 16, 16, 16))"
+    ]
+
+
+def test_a_grid_with_a_name_keeps_it(tmp_path: Path) -> None:
+    old = "    return tw.Launch(products, (-(-M // 16), -(-N // 16), 1)"
+    text = SMALL_PRODUCTS.replace(old, "    grid = (-(-M // 16), -(-N // 16))\n    return tw.Launch(products, grid")
+    new = changed(text, APART_P)
+    assert "tw.Launch(products, (grid[0], grid[1], 2)" in new
+    assert run_of(text, tmp_path, "q") == run_of(new, tmp_path, "q")
 
 
 def test_the_norm_reads_aloud() -> None:
@@ -217,6 +227,10 @@ def with_body(body: str) -> str:
         ("scaled + other", "ct.add(scaled, other)"),
         ("scaled + other", "scaled.astype(ct.float32) + other"),
         ("scaled + other", "ct.reshape(scaled, (1, TILE)) + other"),
+        ("scaled + other", "+scaled + other"),
+        ("values * weight", "+(values * weight)"),
+        ("values * weight", "ct.bitcast(values * weight, ct.float32)"),
+        ("values * weight", "TILE > 3 and values * weight"),
         ("    other =", "    scaled = scaled.reshape((1, TILE))\n    other ="),
         ("    other =", "    again = scaled\n    other ="),
         ("    scaled = values * weight", "    scaled = values\n    scaled *= weight"),

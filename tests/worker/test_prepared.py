@@ -9,10 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="examiners keep their memory in torch")
 
+from tilewright.errors import TaskError  # noqa: E402
 from tilewright.records import Configuration  # noqa: E402
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import Dims, Distribution, Output, Tensor  # noqa: E402
+from tilewright.verify.tolerance import FACTOR, TRUSTED_AT_MOST  # noqa: E402
 from tilewright.worker.process import examiner as prepared_module  # noqa: E402
 from tilewright.worker.process.examiner import (  # noqa: E402
     DeviceExaminer,
@@ -120,11 +122,11 @@ def test_a_table_that_cannot_be_sliced_is_refused_before_it_is_drawn() -> None:
     assert Prepared(task(), on_cpu).too_large("large") is None
 
 
-def rounded_sums(dims: Dims) -> Task:
+def rounded_sums(dims: Dims, factor: float = 1.0) -> Task:
     """Like a captured kernel: the reference of large work is the trusted implementation itself."""
 
     def trusted(x: torch.Tensor, M: int) -> torch.Tensor:
-        return (x.bfloat16().double() + x.double() ** 2).float()
+        return factor * (x.bfloat16().double() + x.double() ** 2).float()
 
     def reference(x: np.ndarray, M: int, config: Configuration | None = None) -> np.ndarray:
         return x + x**2 if M <= 64 else trusted(torch.from_numpy(x).float(), M).double().numpy()
@@ -145,6 +147,15 @@ def test_if_the_reference_is_the_trusted_implementation_both_have_its_error() ->
     assert measured.worst > 1e-4  # bfloat16 within, float32 outside
     assert 1.5 * measured.worst < allowed.worst < 6 * measured.worst
     assert allowed.total == pytest.approx(1.5 * measured.total, rel=0.5)
+
+
+def test_the_error_of_both_is_at_most_what_is_trusted() -> None:
+    """1.5 times the error of 8 % would be more than any trusted implementation may have."""
+    dims = {"M": 4096}
+    examiner = DeviceExaminer(rounded_sums(dims, 1.08), dims, TorchBackend("cpu"), 3)
+    assert examiner.draws[0].wanted["y"].allowed.total == FACTOR * TRUSTED_AT_MOST
+    with pytest.raises(TaskError, match="differs by 0.12 of its norm from the float64 reference"):
+        DeviceExaminer(rounded_sums(dims, 1.12), dims, TorchBackend("cpu"), 3)
 
 
 def test_an_exact_implementation_is_allowed_its_roundoff_alone() -> None:

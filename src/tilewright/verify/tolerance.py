@@ -120,7 +120,7 @@ def reference_outputs(
 ) -> dict[str, Array]:
     """Returns the outputs of the float64 reference, with checked shapes. ``dims``: the dimensions of ``inputs``.
 
-    config: the configuration for a reference that takes one (`of_configuration`).
+    config: the configuration for a reference that takes one (`takes_configuration`).
     """
     what = f"reference of task '{task.name}'"
     try:
@@ -137,7 +137,7 @@ def reference_outputs(
     return named
 
 
-def of_configuration(task: Task) -> bool:
+def takes_configuration(task: Task) -> bool:
     """Returns whether the reference takes a configuration: of a captured kernel, whose results may depend on it."""
     return "config" in inspect.signature(task.reference).parameters
 

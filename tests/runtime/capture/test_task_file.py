@@ -545,16 +545,22 @@ def test_forms_of_a_grid_give_the_grid() -> None:
         assert blocks == [3, 5]
 
 
-def test_data_on_which_the_captured_kernel_depends_on_its_tiles_decide_nothing(tmp_path: Path) -> None:
-    """Then an equal result is that of the captured kernel with these tiles; another one is still incorrect."""
-    task = task_of(tmp_path, kernels.causal_sum, (64,), torch.zeros(64, 64), torch.zeros(64, 1), 16)
+def causal_sums(folder: Path) -> tuple[Task, Case, Case]:
+    """A captured task, and its only workload with large and with declared data."""
+    task = task_of(folder, kernels.causal_sum, (64,), torch.zeros(64, 64), torch.zeros(64, 1), 16)
     dims = tuple(task.selected(None)[0].dims.items())
     large, declared = (Case(dims, data=data, seed=3, why="asked for") for data in ("large", "declared"))
+    return task, large, declared
 
-    def judged(task: Task, case: Case, **config: int) -> Verdict:
-        scope = Scope((task.space.shipped.replace(**config),), case=case)
-        return check_on(task, Equipment(InterpreterEngine(task, BOARD)), scope)
 
+def judged(task: Task, case: Case, **config: int) -> Verdict:
+    scope = Scope((task.space.shipped.replace(**config),), case=case)
+    return check_on(task, Equipment(InterpreterEngine(task, BOARD)), scope)
+
+
+def test_data_on_which_the_captured_kernel_depends_on_its_tiles_decide_nothing(tmp_path: Path) -> None:
+    """Then an equal result is that of the captured kernel with these tiles; another one is still incorrect."""
+    task, large, declared = causal_sums(tmp_path)
     assert judged(task, large).verdict == judged(task, declared, TILE=32).verdict == "correct"
     undecided = judged(task, large, TILE=32)
     assert undecided.verdict == "unverified" and "the captured kernel itself gives another result" in undecided.reason
@@ -564,3 +570,18 @@ def test_data_on_which_the_captured_kernel_depends_on_its_tiles_decide_nothing(t
     assert judged(other, large, TILE=32).verdict == "incorrect"
     scope = Scope((task.space.shipped.replace(TILE=32),), seconds=60)
     assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), scope).verdict.startswith("correct")
+
+
+def test_a_wrong_version_whose_tiles_the_captured_kernel_refuses_is_incorrect(tmp_path: Path) -> None:
+    """It is no mistake of the task, whose check would end."""
+    task, large, declared = causal_sums(tmp_path)
+    doubled = "ct.where(largest < -49.0, 2 * total, total)"
+    other = wrong(task, "ct.store(y, (row, 0), total)", f"ct.store(y, (row, 0), {doubled})")
+    first = "    largest, total = ct.full((1, 1), -1e30, ct.float32)"
+    changed = tmp_path / "changed.py"
+    assert changed.read_text().count(first) == 1
+    changed.write_text(changed.read_text().replace(first, f"    TILE = 16\n{first}"))
+    other = load_task(str(task.file), {kernels.__file__: str(changed)})
+    assert judged(other, declared, TILE=48).verdict == "correct"
+    verdict = judged(other, large, TILE=48)
+    assert verdict.verdict == "incorrect" and "'y'[0, 0] is 30, should be 15" in verdict.reason

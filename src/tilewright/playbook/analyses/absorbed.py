@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, pairs_of, target_names
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, pairs_of, target_names
 from tilewright.playbook.analyses.integers import Integers
 from tilewright.playbook.analyses.tile_shapes import ELEMENTWISE, REDUCTIONS, SCANS, tile_call
 from tilewright.source.syntax import Expression, Function, Source, dotted
 
-_SAME = ("astype", "reshape", "broadcast_to", "expand_dims", "permute", "transpose")
+_SAME = (
+    "astype", "bitcast", "reshape", "broadcast_to", "expand_dims", "permute", "transpose", "astile",
+    "assume_divisible_by", "ensure_constant", "static_eval",
+)  # fmt: skip
 """Functions and methods that may return their tile as it is."""
 _SUMS = ("add", "sub")
 _READERS = (
@@ -59,7 +62,7 @@ class Products:
     def _assigning(self, name: str) -> list[cst.BaseSmallStatement]:
         kinds: tuple[type[cst.BaseSmallStatement], ...] = (cst.Assign, cst.AugAssign, cst.AnnAssign)
         every = [each for kind in kinds for each in self.source.every(kind, self.function.body)]
-        return [each for each in every if name in _targets(each)]
+        return [each for each in every if name in names_assigned(each)]
 
     def _values_are_products(self, statement: cst.BaseSmallStatement, name: str) -> bool:
         match statement:
@@ -76,7 +79,9 @@ class Products:
         match node:
             case cst.BinaryOperation(operator=operator):
                 return isinstance(operator, cst.Multiply)
-            case cst.UnaryOperation() | cst.Comparison() | cst.BooleanOperation() | cst.Integer() | cst.Float():
+            case cst.UnaryOperation(operator=cst.Plus(), expression=inside):
+                return self._gives_product(inside)
+            case cst.UnaryOperation() | cst.Comparison() | cst.Integer() | cst.Float():
                 return False
             case cst.Name(value=name):
                 return self._is_product(name)
@@ -103,6 +108,8 @@ class Products:
         match above:
             case cst.BinaryOperation(operator=operator):
                 return isinstance(operator, (cst.Add, cst.Subtract))
+            case cst.UnaryOperation(operator=cst.Plus()):
+                return self._is_sum(above)
             case cst.UnaryOperation() | cst.Comparison() | cst.ComparisonTarget():
                 return False
             case cst.Attribute(attr=cst.Name(value="dtype" | "shape" | "ndim")):
@@ -123,12 +130,3 @@ class Products:
                     return self._is_sum(call)
                 return name not in _READERS
         return True
-
-
-def _targets(statement: cst.BaseSmallStatement) -> set[str]:
-    match statement:
-        case cst.Assign(targets=targets):
-            return {name for each in targets for name in target_names(each.target)}
-        case cst.AugAssign(target=target) | cst.AnnAssign(target=target):
-            return set(target_names(target))
-    return set()

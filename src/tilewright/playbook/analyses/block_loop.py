@@ -15,7 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import dataflow
 from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.analyses.task_code import Grid, fresh_in, space_of, with_kernel_argument
+from tilewright.playbook.analyses.task_code import Grid, fresh_in, space_of, with_kernel_argument, with_launch_parameter
 from tilewright.playbook.analyses.triton_code import is_pure, tl_calls
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Changes, Function, Line, Source, argument, number
@@ -78,6 +78,13 @@ def clusters_divisor(source: Source, kernel: str) -> str:
     called = None if decorator is None else decorator.decorator
     fixed = number(argument(called, "num_ctas")) if isinstance(called, cst.Call) else None
     return f" // {fixed}" if isinstance(fixed, int) and fixed > 1 else ""
+
+
+def blocks_per_sm(source: Source, kernel: str, knob: str) -> tuple[Source, str]:
+    """Returns the source whose launch can compute SMs × ``knob`` blocks, and the text of this number."""
+    for parameter in ("config", "hardware"):
+        source = with_launch_parameter(source, parameter)
+    return source, f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
 
 
 def one_item_kernel(source: Source, site: Site) -> str:

@@ -212,6 +212,10 @@ class Effects:
                 pending += self._origins.get(array, ())
         return found
 
+    def arrays_behind(self, node: Expression) -> set[str]:
+        """Returns the arrays that ``node`` may be, or be a view of."""
+        return {array for name in self._views(node) for array in self.arrays_of(name)}
+
     def is_load(self, call: cst.Call) -> bool:
         """Returns whether a call loads from an array, or from a view of an array."""
         return self.name_of(call) in LOADS or (
@@ -228,7 +232,7 @@ class Effects:
         name, called = self.name_of(call), dotted(call.func)
         if self.is_load(call):
             array = call.args[0].value if name in LOADS and call.args else getattr(call.func, "value", None)
-            return array is not None and self.written is not None and not self._arrays_behind(array) & self.written
+            return array is not None and self.written is not None and not self.arrays_behind(array) & self.written
         if name:
             return name not in _IMPURE
         if called in self.source.functions:
@@ -244,21 +248,18 @@ class Effects:
         for call in self.source.every(cst.Call, self.function.body):
             name, called = self.name_of(call), dotted(call.func)
             if name.startswith(("store", "scatter", "atomic")):
-                written |= self._arrays_behind(call.args[0].value) if call.args else set()
+                written |= self.arrays_behind(call.args[0].value) if call.args else set()
             elif name in _IMPURE:
                 continue  # the call prints or waits, and writes no array
             elif not name and called in self.source.functions:
                 if Effects(self.source, self.source.functions[called]).written != set():
-                    written |= {array for arg in call.args for array in self._arrays_behind(arg.value)}
+                    written |= {array for arg in call.args for array in self.arrays_behind(arg.value)}
             elif not name and isinstance(call.func, cst.Attribute):
                 if call.func.attr.value not in _PURE_METHODS:
-                    written |= self._arrays_behind(call.func.value)
+                    written |= self.arrays_behind(call.func.value)
             elif not name and called not in _PURE_BUILTINS:
                 return None
         return written
-
-    def _arrays_behind(self, node: Expression) -> set[str]:
-        return {array for name in self._views(node) for array in self.arrays_of(name)}
 
     def _views(self, node: Expression) -> set[str]:
         """Returns the arrays that ``node`` may be a view of; empty for a tile, which is loaded or computed."""

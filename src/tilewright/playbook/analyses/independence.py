@@ -7,7 +7,7 @@ compares its bytes with the bytes that the awaited access used before in the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -32,6 +32,7 @@ from tilewright.verify.tolerance import draw
 Position: TypeAlias = tuple[int, int]  # line (from 1) and column (from 0) in the source
 Pair: TypeAlias = tuple[str, Position, str, Position]  # the first four fields of `Waiting`
 ORDERED = ("load", "store")
+MOST_COMPARISONS = 1 << 20  # of two accesses byte by byte, in one run: about ten seconds
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class _Recording(Memory):
         self._spans: dict[tuple[Op, int], list[_Span]] = {}
         """The accesses of each block by one operation."""
         self._shared: set[tuple[Op, Op]] = set()
+        self._compared = 0
 
     def show(self, part: Any, picked: Any) -> None:
         """Compares an access with the earlier accesses for which it waits, and records it."""
@@ -112,11 +114,20 @@ class _Recording(Memory):
         for each in touched.by_block():
             span, block = _Span(each.offsets + start, touched.width), each.block_of(0)
             for other in self._before.get(op, ()):
-                if (op, other) not in self._shared and any(map(span.meets, self._spans.get((other, block), ()))):
+                if (op, other) not in self._shared and self._meets(span, self._spans.get((other, block), ())):
                     self._shared.add((op, other))
             known = self._spans.setdefault((op, block), [])
             if not any(map(span.is_equal, known[-1:])):
                 known.append(span)
+
+    def _meets(self, span: _Span, others: Sequence[_Span]) -> bool:
+        """Returns whether an access has a byte in common with one of the others. Raises `Unsupported` if this would
+        take too long."""
+        near = [other for other in others if span.is_near(other)]
+        self._compared += len(near)
+        if self._compared > MOST_COMPARISONS:
+            raise Unsupported("the kernel has too many accesses to compare them")
+        return any(map(span.meets, near))
 
     def waits(self) -> Iterator[tuple[Pair, bool, bool]]:
         """Yields each pair of accesses in which one waits for the other and at least one is a store, with the last two
@@ -134,10 +145,13 @@ class _Span:
         self.addresses, self.width = addresses, width
         self.first, self.end = int(addresses.min()), int(addresses.max()) + width
 
+    def is_near(self, other: _Span) -> bool:
+        """Returns whether the bytes from the first to the last overlap."""
+        return self.first < other.end and other.first < self.end
+
     def meets(self, other: _Span) -> bool:
         """Returns whether the two accesses have a byte in common."""
-        near = self.first < other.end and other.first < self.end
-        return near and bool(np.isin(self._bytes(), other._bytes()).any())
+        return bool(np.isin(self._bytes(), other._bytes()).any())
 
     def is_equal(self, other: _Span) -> bool:
         return (self.first, self.end) == (other.first, other.end) and np.array_equal(self.addresses, other.addresses)

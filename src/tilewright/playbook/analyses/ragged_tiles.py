@@ -22,15 +22,17 @@ PADDED = "zero_padding"
 """The name in a value, ``TILE_M=128,zero_padding=True``, that asks for zero padding."""
 
 
-def value_of(place: ConfigurationSite, changes: Mapping[str, Value], source: Source, facts: KernelFacts) -> str:
+def value_with_padding(
+    place: ConfigurationSite, changes: Mapping[str, Value], source: Source, facts: KernelFacts
+) -> str:
     """Returns ``changes`` as the value of a site, with zero padding if the kernel's loads need it with these tiles."""
     known = facts.kernel in source.kernels and PADDED not in facts.task.space.knobs and source.spelled("PaddingMode")
     needed = known and _unpadded(source, facts.kernel) and _ragged(changes, facts)
     return place.value({**changes, **({PADDED: True} if needed else {})})
 
 
-def rewritten(source: Source, site: Site, value: Value) -> str:
-    """Returns the text with the ``value`` of `value_of` at ``site``. Raises `NotApplicable`."""
+def written_with_padding(source: Source, site: Site, value: Value) -> str:
+    """Returns the text with the ``value`` of `value_with_padding` at ``site``. Raises `NotApplicable`."""
     changes = read_changes(str(value))
     if not changes.pop(PADDED, False):
         return written(source, site, changes)

@@ -313,9 +313,10 @@ def fresh_name(source: Source, name: str) -> str:
     return _numbered(name, {node.value for node in source.every(cst.Name)})
 
 
-def fresh_in(source: Source, function: str, name: str) -> str:
-    """Returns ``name``, with a number at its end if the function or the file's top level already uses that name."""
-    bound = {*source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
+def fresh_in(source: Source, function: str, name: str, taken: Collection[str] = ()) -> str:
+    """Returns ``name``, with a number at its end if the function or the file's top level already uses that name, or if
+    it is ``taken``."""
+    bound = {*taken, *source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
     for statement in source.module.body:
         if isinstance(statement, cst.ClassDef):
             bound.add(statement.name.value)
@@ -340,8 +341,8 @@ class Grid:
     items: str
 
 
-def flat_grid(source: Source) -> Grid:
-    """Returns the launch's grid as short expressions. Longer ones are first assigned to local variables of the launch.
+def grid_axes(source: Source) -> tuple[list[cst.BaseExpression], str]:
+    """Returns the axes of the launch's grid as they are written, and the name of the grid's variable; "" without one.
 
     Raises `NotApplicable` if the number of axes cannot be read from the text.
     """
@@ -353,9 +354,17 @@ def flat_grid(source: Source) -> Grid:
     written = elements(values[0])
     if not written:
         raise NotApplicable(f"{source.name}: the grid is not written as a tuple of its axes")
+    return written, launch.grid.value if isinstance(launch.grid, cst.Name) else ""
+
+
+def flat_grid(source: Source) -> Grid:
+    """Returns the launch's grid as short expressions. Longer ones are first assigned to local variables of the launch.
+
+    Raises `NotApplicable` if the number of axes cannot be read from the text.
+    """
+    launch, (written, named) = launch_of(source), grid_axes(source)
     short = [isinstance(axis, (cst.Name, cst.Integer)) for axis in written]
     in_function = isinstance(launch.function, cst.FunctionDef)
-    named = launch.grid.value if isinstance(launch.grid, cst.Name) else ""
     if not named and in_function and len(written) > 1 and not all(short):
         named = fresh_name(source, "grid")
         source = before_launch(source, f"{named} = {source.code(launch.grid)}")

@@ -21,17 +21,18 @@ from functools import partial
 import libcst as cst
 
 from tilewright.languages import language_of
-from tilewright.playbook.analyses.dataflow import names_assigned, reaching
+from tilewright.playbook.analyses.dataflow import names_assigned, parameters, reaching
 from tilewright.playbook.analyses.expressions import line_of, text_of
 from tilewright.playbook.analyses.index_forms import Forms, Span
-from tilewright.playbook.analyses.task_code import fresh_in
-from tilewright.playbook.analyses.tile_shapes import Shapes, tuple_text
+from tilewright.playbook.analyses.task_code import fresh_in, passed
+from tilewright.playbook.analyses.tile_shapes import Shapes, same_elements, tile_call, tuple_text
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.records import MachineCode
-from tilewright.source.syntax import Expression, Function, Line, Source
+from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
 
 MOST = 16  # elements in a group: 16 bytes, the widest access, of the narrowest dtype
+WHOLE = ("int32", "int64")
 NARROW = ("8", "16", "32")
 """The widths in bits of the accesses that can become wider."""
 
@@ -54,10 +55,7 @@ class Packing(Rewriting[Rewritable[Function]]):
         narrow = narrow_accesses(facts.codes)
         if not narrow or facts.kernel not in source.kernels:
             return []
-        kernel = facts.launches[0].kernel
-        named = [param.name.value for param in source.kernels[facts.kernel].params.params]
-        constants = language_of(kernel).constant_parameters(kernel)
-        given = {name for name, constant in zip(named, constants, strict=True) if constant}
+        given = _constants(source, facts)
         return [
             place.site(source, narrow)
             for place in unless_refused(lambda: list(self.places(source, source.kernels[facts.kernel]))) or ()
@@ -78,6 +76,15 @@ class Packing(Rewriting[Rewritable[Function]]):
             raise NotApplicable(f"{name} divides no range that begins at a multiple of its size")
         what = f"a flat range divided by {', '.join(lengths)}"
         yield Rewritable(function, what, {MOST: partial(_packed, source, name)})
+
+
+def _constants(source: Source, facts: KernelFacts) -> set[str]:
+    """Returns the kernel's constant parameters that are positive integers in all launches."""
+    kernel = facts.launches[0].kernel
+    named = zip(parameters(source.kernels[facts.kernel]), language_of(kernel).constant_parameters(kernel), strict=True)
+    launched = [passed(source, launch) for launch in facts.launches]
+    lengths = {name: [values.get(name) for values in launched] for name, constant in named if constant}
+    return {name for name, given in lengths.items() if all(isinstance(each, int) and each > 0 for each in given)}
 
 
 def narrow_accesses(codes: Mapping[str, MachineCode]) -> str:
@@ -140,6 +147,8 @@ def _division(source: Source, shapes: Shapes, node: cst.BinaryOperation) -> _Div
     flat = Forms(source, node, shapes).of(node.left, node)
     if not isinstance(flat, Span) or flat.same or flat.start.over(flat.size)[1].terms:
         raise refused
+    if not _is_whole(source, node.left):
+        raise refused
     # The quotient of a range by its own size is one number, which `tile_load` understands.
     if source.code(length) == flat.size.text:
         raise refused
@@ -151,11 +160,25 @@ def _division(source: Source, shapes: Shapes, node: cst.BinaryOperation) -> _Div
     raise refused
 
 
+def _is_whole(source: Source, node: Expression, below: tuple[Expression, ...] = ()) -> bool:
+    """Returns whether all dtypes that are named on the way to a value are int32 or int64. In a smaller dtype, a range
+    may wrap, and its groups may not; a range of floats may be rounded."""
+    named = [argument(call, "dtype") for call in source.every(cst.Call, node) if tile_call(source, call) == "arange"]
+    converted = [call for call in source.every(cst.Call, node) if same_elements(source, call) is not None]
+    named += [argument(call, "dtype", 1 if tile_call(source, call) else 0) for call in converted]
+    if any(dtype is None or source.tile_name(dotted(dtype)) not in WHOLE for dtype in named):
+        return False
+    before = [reaching(source, name.value, name) for name in source.every(cst.Name, node)]
+    values = [each.value for each in before if each is not None and each.value is not None]
+    return all(_is_whole(source, value, (*below, node)) for value in values if value not in (*below, node))
+
+
 def _packed(source: Source, kernel: str) -> str:
     """Returns the text with all divisions of flat ranges by groups."""
     changes, lines, taken = dict[cst.CSTNode, Expression](), dict[cst.BaseStatement, list[str]](), set[str]()
     for divisions in _shared(source, source.functions[kernel]):
-        names = _Names(*(_fresh(source, kernel, name, taken) for name in ("PACK", "group")))
+        names = _Names(*(fresh_in(source, kernel, name, taken) for name in ("PACK", "group")))
+        taken |= {names.pack, names.group}
         first = divisions[0]
         lines.setdefault(first.line, []).extend(_groups(source, first, names))
         for each in divisions:
@@ -169,14 +192,6 @@ class _Names:
 
     pack: str
     group: str
-
-
-def _fresh(source: Source, kernel: str, name: str, taken: set[str]) -> str:
-    new = fresh_in(source, kernel, name)
-    while new in taken:
-        new += "_"
-    taken.add(new)
-    return new
 
 
 def _groups(source: Source, division: _Division, names: _Names) -> list[str]:

@@ -12,7 +12,7 @@ import math
 
 from tilewright.hardware.executions import occupancy_of
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.block_loop import clusters_divisor, is_persistent, one_item_kernel, with_items
+from tilewright.playbook.analyses.block_loop import blocks_per_sm, is_persistent, one_item_kernel, with_items
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -52,9 +52,7 @@ class Persistent(Entry):
         grid = task_code.flat_grid(source)
         knob = task_code.fresh_name(grid.source, "BLOCKS_PER_SM")
         source = with_items(grid, kernel, "for {item} in range(ct.bid(0), {items}, ct.num_blocks(0)):")
-        for parameter in ("config", "hardware"):
-            source = task_code.with_launch_parameter(source, parameter)
-        resident = f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
+        source, resident = blocks_per_sm(source, kernel, knob)
         source = task_code.with_grid(source, f"(min({grid.items}, {resident}),)")
         return task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), value).text
 

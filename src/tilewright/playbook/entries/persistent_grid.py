@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code
-from tilewright.playbook.analyses.block_loop import block_ids, clusters_divisor, grid_extents
+from tilewright.playbook.analyses.block_loop import block_ids, blocks_per_sm, grid_extents
 from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
@@ -28,7 +28,7 @@ from tilewright.playbook.base import (
     refusal,
 )
 from tilewright.records import Value
-from tilewright.source.syntax import Source, dotted, elements, number
+from tilewright.source.syntax import Function, Source, argument, dotted, elements, number
 
 BLOCKS_PER_SM = (1, 2, 4, 8, 16)
 MORE_WARPS = "num_worker_warps=8"
@@ -68,9 +68,7 @@ class PersistentGrid(Entry):
         kernel = site.function_here(source).name.value
         axes = _checked(source, kernel)
         knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
-        for parameter in ("config", "hardware"):
-            source = task_code.with_launch_parameter(source, parameter)
-        resident = f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
+        source, resident = blocks_per_sm(source, kernel, knob)
         source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
         number_of_blocks, _, hints = str(value).partition(",")
         source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(number_of_blocks))
@@ -94,15 +92,72 @@ def _checked(source: Source, kernel: str) -> int:
     )
     if varied & dataflow.names_read(axes[0]):
         raise NotApplicable("the task's space already varies the grid")
-    function = source.functions[kernel]
     loop = _loop(source, kernel)
+    _refuse_kept(source.functions[kernel], loop)
+    _refuse_shared(source, source.functions[kernel], loop)
+    return len(axes)
+
+
+def _refuse_kept(function: Function, loop: cst.For) -> None:
+    """Raises `NotApplicable` if a name has a value of one item in the next item, or after the last one."""
     statements = list(function.body.body)
     place = statements.index(loop)
     outside = {*dataflow.parameters(function), *_names(dataflow.names_assigned, statements[:place])}
     outside |= _names(dataflow.names_read, statements[place + 1 :])
     if kept := sorted(outside & set(dataflow.names_assigned(loop))):
-        raise NotApplicable(f"{kept[0]} of {kernel} is kept from one item to the next, or is read after the last one")
-    return len(axes)
+        name = function.name.value
+        raise NotApplicable(f"{kept[0]} of {name} is kept from one item to the next, or is read after the last one")
+
+
+def _refuse_shared(source: Source, function: Function, loop: cst.For) -> None:
+    """Raises `NotApplicable` if the number or the order of the items of a block may change what is in memory."""
+    name, effects = function.name.value, dataflow.Effects(source, function)
+    for statement in function.body.body:
+        if statement is not loop and not effects.is_pure(statement):
+            raise NotApplicable(f"{name} does more than compute values outside of its loop, once for each block")
+    kinds: tuple[type[cst.CSTNode], ...] = (cst.Return, cst.While)
+    ends = [each for kind in kinds for each in source.every(kind, loop)]
+    ends += [each for each in source.every(cst.Break, loop) if _loop_around(source, each) is loop]
+    if ends:
+        raise NotApplicable(f"an item of {name} may end its block's loop, or wait for another item")
+    for call in source.every(cst.Call, loop):
+        if effects.name_of(call).startswith("atomic") and not isinstance(source.parent(call), cst.Expr):
+            raise NotApplicable(f"{name} reads the result of {source.code(call.func)}, which other items change")
+        if effects.is_load(call) and not effects.is_pure(call) and not _is_own(source, effects, loop, call):
+            raise NotApplicable(f"{source.name}:{source.place(call)[0]}: {name} loads what another item may store")
+        if dotted(call.func) in source.functions and not _only_loads(source, effects, call):
+            raise NotApplicable(f"{dotted(call.func)}, which {name} calls, stores, or loads what {name} stores")
+
+
+def _loop_around(source: Source, node: cst.CSTNode) -> cst.CSTNode | None:
+    return next((above for above in source.parents(node) if isinstance(above, dataflow.LOOPS)), None)
+
+
+def _only_loads(source: Source, effects: dataflow.Effects, call: cst.Call) -> bool:
+    """Returns whether a function of the file stores nothing, and gets no array that its caller stores to."""
+    function = source.functions[dotted(call.func)]
+    given = {array for each in call.args for array in effects.arrays_behind(each.value)}
+    written = given if effects.written is None else effects.written
+    return dataflow.Effects(source, function).stores_nothing(function.body) and not given & written
+
+
+def _is_own(source: Source, effects: dataflow.Effects, loop: cst.For, load: cst.Call) -> bool:
+    """Returns whether a load is of elements that only its own item stores: the loop accesses the array at one index,
+    and the number of the item is a part of it."""
+    arrays, item, indices = effects.arrays_behind(_accessed(effects, load)), dotted(loop.target), set[str]()
+    for call in source.every(cst.Call, loop):
+        if effects.arrays_behind(_accessed(effects, call)) & arrays:
+            index = argument(call, "index", 1) if effects.name_of(call) else None
+            indices.add("" if index is None else source.code(index))
+    parts = elements(argument(load, "index", 1)) or []
+    return dataflow.names_assigned(loop)[item] == 1 == len(indices) and item in map(dotted, parts)
+
+
+def _accessed(effects: dataflow.Effects, call: cst.Call) -> cst.BaseExpression:
+    """Returns what a call accesses, if it accesses an array: the object of a method, or the first argument."""
+    if isinstance(call.func, cst.Attribute) and not effects.name_of(call):
+        return call.func.value
+    return call.args[0].value if call.args else call.func
 
 
 def _loop(source: Source, kernel: str) -> cst.For:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places
-from tilewright.playbook.analyses.ragged_tiles import rewritten, value_of
+from tilewright.playbook.analyses.ragged_tiles import value_with_padding, written_with_padding
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -49,7 +49,7 @@ class TileSizes(Entry):
         return found[:SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        return rewritten(source, site, value)
+        return written_with_padding(source, site, value)
 
     def kind(self, value: Value) -> ChangeKind:
         return "tiles"
@@ -69,7 +69,7 @@ def _site(
 ) -> Iterator[Site]:
     """Yields a site with the ``changes`` that the space and the launch allow; nothing if they allow none."""
     possible = (change for change in changes if allowed(facts, facts.task.space.shipped.replace(**change)))
-    if values := tuple(value_of(place, change, source, facts) for change in possible):
+    if values := tuple(value_with_padding(place, change, source, facts) for change in possible):
         yield place.site(f"{what} of {place.kernel}", values)
 
 

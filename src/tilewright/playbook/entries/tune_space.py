@@ -17,7 +17,7 @@ from functools import partial
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import best_predicted
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, current, places, read_changes
-from tilewright.playbook.analyses.ragged_tiles import rewritten, value_of
+from tilewright.playbook.analyses.ragged_tiles import value_with_padding, written_with_padding
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source
@@ -51,7 +51,7 @@ class TuneSpace(Entry):
         def best(place: ConfigurationSite) -> tuple[Value, ...]:
             found = self._best(source, facts, place.constants)
             changes = ({name: config[name] for name in config if config[name] != now[name]} for config in found)
-            return tuple(value_of(place, change, source, facts) for change in changes)
+            return tuple(value_with_padding(place, change, source, facts) for change in changes)
 
         return [
             replace(place.site(f"configuration in {place.what}", ()), search=partial(best, place))
@@ -59,7 +59,7 @@ class TuneSpace(Entry):
         ]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        return rewritten(source, site, value)
+        return written_with_padding(source, site, value)
 
     def kind(self, value: Value) -> ChangeKind:
         return "hints" if read_changes(str(value)).keys() <= set(knobs.hints()) else "tiles"

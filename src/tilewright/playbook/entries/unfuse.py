@@ -35,7 +35,7 @@ from tilewright.playbook.base import (
     unless_refused,
 )
 from tilewright.records import Value
-from tilewright.source.syntax import Source
+from tilewright.source.syntax import Source, number
 
 AGAIN = "tiles loaded again"
 APART = "blocks of its own for "
@@ -136,25 +136,25 @@ def _reloaded(source: Source, kernel: str) -> str:
 
 def _apart(source: Source, kernel: str, output: str) -> str:
     by_output(understood(source, kernel), output)  # its refusal comes before that of the grid
-    grid = task_code.flat_grid(source)
-    source, axes = grid.source, list(grid.axes)
-    while len(axes) > 1 and axes[-1] == "1":
-        axes.pop()
+    written, named = task_code.grid_axes(source)
+    while len(written) > 1 and number(written[-1]) == 1:
+        written.pop()
+    axes = [f"{named}[{place}]" if named else source.code(axis) for place, axis in enumerate(written)]
     asked = {*block_ids(source, kernel).values(), *grid_extents(source, kernel).values()}
     if len(axes) == MOST_AXES or any(axis >= len(axes) for axis in asked):
         raise NotApplicable(f"{kernel} has no axis of the grid left for its stages")
     parts = understood(source, kernel)
-    number = f"{source.spelled('bid')}({len(axes)})"
+    stage = f"{source.spelled('bid')}({len(axes)})"
     if not source.spelled("bid"):
         raise NotApplicable(f"{source.name} does not import bid of cuda.tile")
-    source = source.changed({parts.function.body: _staged(parts, by_output(parts, output), number)})
+    source = source.changed({parts.function.body: _staged(parts, by_output(parts, output), stage)})
     return task_code.with_grid(source, f"({', '.join(axes)}, 2)").text
 
 
-def _staged(parts: Kernel, cut: Cut, number: str) -> cst.BaseSuite:
-    """Returns the body of the kernel with one branch for each stage."""
-    first, second = (cst.IndentedBlock(body=list(stage)) for stage in cut.stages)
-    test = cst.parse_expression(f"{number} == 0")
+def _staged(parts: Kernel, cut: Cut, stage: str) -> cst.BaseSuite:
+    """Returns the body of the kernel with one branch for each stage. ``stage``: the text of the stage's number."""
+    first, second = (cst.IndentedBlock(body=list(statements)) for statements in cut.stages)
+    test = cst.parse_expression(f"{stage} == 0")
     words = cst.EmptyLine(
         comment=cst.Comment("# the stages run in different blocks: neither holds what only the other needs")
     )

@@ -129,20 +129,20 @@ class DeviceExaminer:
                 error = tolerance.error_of(got, value, self.backend.arrays, negligible=limit)
                 if not error.total <= tolerance.TRUSTED_AT_MOST:
                     raise tolerance.untrustworthy(self.task, name, error)
-                if error.total == 0 and self._small is not None:
-                    error = _of_both(self._small.errors[name], self._small.wanted[name].values.size, value.size)
+                if error.total == 0 and self._reduced is not None:
+                    error = _of_both(self._reduced.errors[name], self._reduced.wanted[name].values.size, value.size)
                 errors[name] = error
             allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
             wanted[name] = Wanted(value, dtype, allowed, within="the slice")
         return Draw(seed, poison, part, wanted, trusted, errors)
 
     @cached_property
-    def _small(self) -> Draw | None:
+    def _reduced(self) -> Draw | None:
         """The inputs and results on a reduced shape, for which a captured kernel has a float64 reference; None if the
         shape cannot be reduced, or if the task has its own reference."""
         task = self.task
         dims = reduced(task, self.dims, moduli(task, task.space.shipped, self.dims))
-        if not tolerance.of_configuration(task) or dims == self.dims:
+        if not tolerance.takes_configuration(task) or dims == self.dims:
             return None
         return DeviceExaminer(task, dims, self.backend, self.seed, draws=1).draws[0]
 
@@ -192,10 +192,13 @@ def _of_both(error: Error, few: int, many: int) -> Error:
     For large work, there is no float64 reference of a captured kernel: its own output is the reference, and has an
     error, too. A candidate that is as precise then differs by both errors.
 
+    As for any trusted implementation, the error is at most `TRUSTED_AT_MOST` of the norm.
+
     error, few: the kernel's error on a reduced shape, and the number of its elements. many: the number of elements now.
     """
     both = 1 + 1 / tolerance.FACTOR  # the candidate may have FACTOR times the error, and the reference has it once
-    return replace(error, worst=both * tolerance.growth_of_largest(few, many) * error.worst, total=both * error.total)
+    worst = both * tolerance.growth_of_largest(few, many) * error.worst
+    return replace(error, worst=worst, total=min(both * error.total, tolerance.TRUSTED_AT_MOST))
 
 
 # The examiners of several workloads ------------------------------------------------------------------
