@@ -58,11 +58,8 @@ class PersistentGrid(Entry):
         values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
         values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
-        return [
-            Site.at(
-                source, source.kernels[kernel], "blocks of the grid", tuple(values), why=f"{now} blocks on {sms} SMs"
-            )
-        ]
+        why = f"{now} blocks on {sms} SMs"
+        return [Site.at(source, source.kernels[kernel], "blocks of the grid", tuple(values), why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
@@ -70,8 +67,8 @@ class PersistentGrid(Entry):
         knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
         source, resident = blocks_per_sm(source, kernel, knob)
         source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
-        number_of_blocks, _, hints = str(value).partition(",")
-        source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(number_of_blocks))
+        blocks, _, hints = str(value).partition(",")
+        source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(blocks))
         return written_in_space(source, read_changes(hints)) if hints else source.text
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
@@ -85,11 +82,9 @@ def _checked(source: Source, kernel: str) -> int:
     axes = elements(launch.grid)
     if not axes or any(number(axis) != 1 for axis in axes[1:]):
         raise NotApplicable("the grid is not written as one number of blocks")
-    varied = (
-        {"config"}
-        if isinstance(launch.function, cst.Lambda)
-        else dataflow.dependent(source, launch.function, ["config"])
-    )
+    varied = {"config"}
+    if isinstance(launch.function, cst.FunctionDef):
+        varied = dataflow.dependent(source, launch.function, varied)
     if varied & dataflow.names_read(axes[0]):
         raise NotApplicable("the task's space already varies the grid")
     loop = _loop(source, kernel)
