@@ -97,6 +97,16 @@ def test_a_measured_time_that_no_estimate_explains_is_unknown() -> None:
     assert found.limit.resource == "unknown" and "no limit that explains this" in found.limit.evidence
 
 
+def test_where_no_unit_is_full_too_few_bytes_are_under_way() -> None:
+    """By Little's law: at 70 % of the bandwidth, 70 % of what it needs."""
+    moving = 8192 * 65536 / H200.achievable_bandwidth() / 1e3
+    found = of(COPY, measured_us=moving / 0.7)
+    assert found.limit.resource == "bytes in flight" and "15.6 KiB are under way on an SM" in found.limit.evidence
+    assert "of 22.3 KiB that bandwidth × latency" in found.limit.evidence
+    assert found.limit.lost_us == pytest.approx(moving * (1 / 0.7 - 1))
+    assert of(COPY, measured_us=moving / 0.4).limit.resource == "unknown", "most of the time is not explained"
+
+
 def test_no_estimate_exceeds_the_time_that_was_lost() -> None:
     found = of(with_mix(COPY, float32=3000), measured_us=200.0)
     assert found.limit.resource == "issue slots"

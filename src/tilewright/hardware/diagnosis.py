@@ -49,6 +49,8 @@ WORTH = 0.05
 """Limits that cost less than this share of the time are left out."""
 PROFILE = "ncu --set full --section WarpStateStats --section SourceCounters"
 """The command of NVIDIA Nsight Compute that shows stalls by cause and source line."""
+MOSTLY = 0.5
+"""If moving the bytes takes at least this share of the measured time, and no limit explains the rest, loads wait."""
 EXPLAINED = 0.25
 """A limit that explains less than this share of the lost time is not called the limit."""
 
@@ -134,6 +136,9 @@ def diagnose(
         speed += f"; a copy of as many bytes takes about {launch.copy_us():,.1f} µs" if copies else ""
         return Diagnosis(share, rung, ResourceLimit(rate, bound.speed_of_light_us, speed), tuple(found))
     if not found or found[0].lost_us < EXPLAINED * (us - least):
+        if bound.kind == "memory" and measured_us and not code.unread and launch.bytes_us >= MOSTLY * us:
+            others = tuple(limit for limit in found if limit.resource != "bytes in flight")
+            return Diagnosis(share, rung, launch.under_way(us), others)
         why = code.unread or f"the machine code shows no limit that explains this; next: {PROFILE}"
         return Diagnosis(share, rung, ResourceLimit("unknown", us - least, f"{speed}; {why}"), tuple(found))
     return Diagnosis(share, rung, found[0], tuple(found[1:]))
@@ -164,6 +169,14 @@ class _Examined(Launched):
     def copy_us(self) -> float:
         """Returns about the time of a copy that moves as many bytes; 0 if its launch would take a large part of it."""
         return self.bytes_us + LAUNCH_US if self.bytes_us > 10 * LAUNCH_US else 0.0
+
+    def under_way(self, us: float) -> ResourceLimit:
+        """What a measured time says where no unit is full: by Little's law, too few bytes are under way on average."""
+        needed, flight = self.sm_bytes_per_us * LATENCY_US, self.shape.resident * self._flight()
+        had = f"{_kib(needed * self.bytes_us / us)} are under way on an SM on average"
+        need = f"{_kib(needed)} that bandwidth × latency ({LATENCY_US:g} µs) needs"
+        why = f"no unit is full, and the CTAs of an SM could have {_kib(flight)}: their loads wait; next: {PROFILE}"
+        return ResourceLimit("bytes in flight", us - self.least_us, f"{had}, of {need}; {why}")
 
     def limits(self) -> Iterator[ResourceLimit]:
         yield ResourceLimit("launch", LAUNCH_US, f"launch, start and end of the grid take about {LAUNCH_US:.0f} µs")
