@@ -225,3 +225,13 @@ def test_ctrl_c_says_that_the_same_command_goes_on(file: Path, tmp_path: Path) -
     with Ledger(home / "ledger.db") as ledger:
         assert all(one.finished is None for one in ledger.runs())
     assert git(file.parent, "worktree", "list").count("\n") == 1, "the worktree is gone"
+
+
+def test_a_named_entry_that_does_not_ease_the_limit_says_why_it_was_not_tried(run: Run, tmp_path: Path) -> None:
+    file = repository(tmp_path / "user", BUSY)
+    named = ("optimize", str(file), "--arch", "sm_90", "--only", "unfuse")
+    why = "unfuse: does not apply here: its machine code spills no registers"
+    ran = run(*named)
+    assert ran.code == 0 and why in " ".join(ran.out.split())
+    dry = run(*named, "--dry-run")
+    assert f"left out: {why}\n0 proposals for " in dry.out

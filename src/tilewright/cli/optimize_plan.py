@@ -24,6 +24,7 @@ def show(plan: ProposalPlan, as_json: bool, show_all: bool) -> None:
         print(f"and {rest} more (--all)")
     for reason in plan.cannot:
         print(f"left out: {reason}")
-    print(f"{len(plan.proposals)} proposals for {plan.task} on {plan.arch}; nothing was changed or stored")
+    count = len(plan.proposals)
+    print(f"{count} proposal{'s' if count != 1 else ''} for {plan.task} on {plan.arch}; nothing was changed or stored")
     print("after each kept change the order is made anew; all values of a proposal are one iteration")
     return None

@@ -90,7 +90,7 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
 
 
 def limit(metrics: Metrics) -> Iterator[str]:
-    """Yields the diagnosis of one workload, then a line for each change that would ease its limit."""
+    """Yields the diagnosis of one workload, then a line for each of its moves."""
     if (diagnosis := metrics.diagnosis) is not None:
         yield f"limit of {metrics.workload}: {diagnosis} ({diagnosis.rung})"
         for other in diagnosis.others[:1]:

@@ -67,7 +67,7 @@ class ResourceLimit:
 
 @dataclass(frozen=True)
 class Move:
-    """A change that would ease the limit. ``outcome``: what became of it in the run."""
+    """A change that would ease the limit, or that the user named. ``outcome``: what became of it in the run."""
 
     entry: str
     outcome: str

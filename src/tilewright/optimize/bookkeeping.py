@@ -27,7 +27,7 @@ from tilewright.ledger.records import (
     still_kept,
 )
 from tilewright.optimize.attempting import Builder, Variant, apply_values
-from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
+from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals, why_not
 from tilewright.optimize.decide import following
 from tilewright.optimize.elsewhere import OtherArchitectures
 from tilewright.optimize.fields import look_ahead
@@ -162,8 +162,7 @@ class Bookkeeping:
 
     def why_not(self, entry: Entry) -> str:
         """Returns the reason why an entry has no site in the incumbent; "" if no reason is known."""
-        sources = [files.source for files in edited_files(self.incumbent.texts)]
-        return next(filter(None, (entry.why_not(source, self.facts()) for source in sources)), "")
+        return why_not(entry, self.incumbent.texts, self.facts())
 
     def commit_and_record(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt], seconds: float

@@ -146,6 +146,11 @@ def proposals(
     return ranked, failures
 
 
+def why_not(entry: Entry, texts: Mapping[Path, str], facts: KernelFacts) -> str:
+    """Returns the reason why an entry has no site in ``texts``; "" if no reason is known."""
+    return next(filter(None, (entry.why_not(files.source, facts) for files in edited_files(texts))), "")
+
+
 def _proposal(
     entry: Entry, site: Site, place: str, files: EditedFiles, texts: Mapping[Path, str], score: float, why: str
 ) -> Proposal:

@@ -1,7 +1,7 @@
 """Ends a run of `optimize`: checks on hostile data, measures again, writes the patch, and names what limits the kernel.
 
 Every workload gets a diagnosis (`hardware.diagnosis`): the resource that limits it, the numbers behind that, and what
-became of each change of the playbook that would ease it.
+became of each change of the playbook that would ease it, or that the user named.
 """
 
 from __future__ import annotations
@@ -68,17 +68,18 @@ def limit_of(final: Sequence[Metrics]) -> str:
 
 
 def _with_moves(run: Bookkeeping, metrics: Metrics) -> Metrics:
-    """Adds the playbook's changes that would ease the limit, each with what became of it in this run."""
-    diagnosis = metrics.diagnosis
-    if diagnosis is None or diagnosis.at_the_bound:
+    """Adds what became of each change that the user named, or that would ease the limit if the bound is not reached."""
+    diagnosis, named = metrics.diagnosis, run.setup.options.only
+    if diagnosis is None:
         return metrics
+    eased = "" if diagnosis.at_the_bound else diagnosis.limit.resource
     waiting, ruled_out = {proposal.entry for proposal in run.ranked()}, [*run.ruled_out]
     for iteration in run.iterations:
         ruled_out += iteration.ruled_out
     moves = [
         Move(about.id, outcome_of(about, run.iterations, ruled_out, about.id in waiting, run.why_not(entry)))
         for entry in run.setup.entries
-        if diagnosis.limit.resource in (about := entry.about).eases
+        if (about := entry.about).id in named or eased in about.eases
     ]
     return replace(metrics, diagnosis=replace(diagnosis, moves=tuple(moves)))
 

@@ -15,7 +15,8 @@ from tilewright.ledger.codec import Encodable
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import MIXED
 from tilewright.optimize.attempting import Builder
-from tilewright.optimize.choosing import Past, Proposal, proposals
+from tilewright.optimize.choosing import Past, Proposal, proposals, why_not
+from tilewright.optimize.ending import outcome_of
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import FromFiles, Seen, check_changes, proposal_of
 from tilewright.playbook.base import KernelFacts, by_present_name
@@ -31,7 +32,7 @@ from tilewright.tools import child
 class ProposalPlan:
     """The proposals for the untouched code, the first one first. After a kept change, the order is made anew.
 
-    cannot: entries that cannot read the code, with the reasons.
+    cannot: entries that cannot read the code, and named entries without a proposal, with the reasons.
     """
 
     task: str
@@ -85,6 +86,10 @@ def planned(
         )  # fmt: skip
         first = [_of_file(path, facts, texts) for path in options.changes]
         ranked, cannot = proposals(texts, facts, request.entries, past)
+        present = {proposal.entry for proposal in ranked} | {reason.split()[0] for reason in cannot}
+        for entry in request.entries if options.only else ():
+            if (about := entry.about).id not in present:
+                cannot.append(f"{about.id}: {outcome_of(about, (), (), False, why_not(entry, texts, facts))}")
     return ProposalPlan(task.name, target.board.arch, (*first, *ranked), tuple(cannot))
 
 
