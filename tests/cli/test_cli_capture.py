@@ -114,6 +114,15 @@ def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) ->
     assert invoke("captured", "task", "1", "mine.py", "--force").exit_code == 0
 
 
+def test_kernels_that_only_share_an_input_are_not_called_a_pair(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CAPTURE_DESCRIBE", "1")
+    (here / "program.py").write_text(PAIR.replace("(between, out, 64)", "(x, out, 64)"))
+    (here / "kernels.py").write_text(KERNELS)
+    said = invoke("capture", "--", sys.executable, "program.py").output
+    assert "share an array with the one before; if one reads its output: tilewright captured pairs" in said
+    assert "no kernel writes what the launch directly after it reads" in invoke("captured", "pairs").output
+
+
 def test_two_kernels_become_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CAPTURE_DESCRIBE", "1")
     (here / "program.py").write_text(PAIR)

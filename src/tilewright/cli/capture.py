@@ -279,7 +279,9 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
         terminal.stdout().print(capture_tables.captured(recorded, top))
         terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
         if recorded.shares_arrays:
-            terminal.note("some kernels get arrays of the kernel before them; tilewright captured pairs shows them")
+            terminal.note(
+                "some launches share an array with the one before; if one reads its output: tilewright captured pairs"
+            )
     else:
         terminal.note(NO_LAUNCH)
 
