@@ -59,7 +59,7 @@ class PersistentGrid(Entry):
         values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
         why = f"{now} blocks on {sms} SMs"
-        return [Site.at(source, source.kernels[kernel], "blocks of the grid", tuple(values), why=why)]
+        return [Site.at(source, source.kernels[kernel], "blocks for each SM", tuple(values), why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
