@@ -674,7 +674,7 @@ BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
         ("tune", False, signal.SIGTERM, BACKGROUND),
         ("tune", True, signal.SIGTERM, ("nohup",)),
         ("inspect", False, signal.SIGTERM, ()),
-        ("optimize", True, signal.SIGTERM, BACKGROUND),
+        pytest.param("optimize", True, signal.SIGTERM, BACKGROUND, marks=pytest.mark.long),
     ],
     ids=[
         "inspect, from kill", "tune, from the terminal", "tune, in the background", "tune, nohup and the whole group",

@@ -133,6 +133,7 @@ def test_a_client_and_a_resident_process_that_died_leave_what_was_finished(run: 
     assert run.noted("began", "first") == 2, "a step that is asked twice runs twice"
 
 
+@pytest.mark.long
 def test_a_frozen_resident_process_is_replaced_and_a_step_that_freezes_it_is_a_hang(
     tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_second_client_is_told_who_uses_the_run_and_gets_no_allocation(run: Ru
     assert cluster.jobs() == jobs and len(jobs) == 1
 
 
+@pytest.mark.long
 def test_an_allocation_that_another_job_spec_asked_for_is_not_used(run: Run, cluster: Cluster) -> None:
     """It ends, unless a client is connected to it. What was finished there is not repeated."""
     for each in (PrepareInputs("inputs", 0), step("first")):

@@ -87,6 +87,7 @@ sys.exit(5)
 """Its first run lasts until it is ended, and leaves a file that the second one goes on from."""
 
 
+@pytest.mark.long
 def test_a_command_goes_on_in_a_requeued_job_from_what_it_has_finished(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

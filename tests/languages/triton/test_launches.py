@@ -61,6 +61,7 @@ def without_limits(settings: list[dict[str, list[int]]]) -> list[dict[str, list[
     return [each for each in settings if each.get("attribute", [0])[0] != SHARED_BYTES]
 
 
+@pytest.mark.long
 @needs_compiler
 @needs_bindings
 def test_our_launcher_tells_the_driver_what_tritons_does(theirs: dict[str, Any], tmp_path: Path) -> None:
