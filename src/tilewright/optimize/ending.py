@@ -73,13 +73,18 @@ def _with_moves(run: Bookkeeping, metrics: Metrics) -> Metrics:
     if diagnosis is None:
         return metrics
     eased = "" if diagnosis.at_the_bound else diagnosis.limit.resource
+    entries = [each for each in run.setup.entries if each.about.id in named or eased in each.about.eases]
+    if not entries:
+        return metrics
     waiting, ruled_out = {proposal.entry for proposal in run.ranked()}, [*run.ruled_out]
     for iteration in run.iterations:
         ruled_out += iteration.ruled_out
     moves = [
-        Move(about.id, outcome_of(about, run.iterations, ruled_out, about.id in waiting, run.why_not(entry)))
-        for entry in run.setup.entries
-        if (about := entry.about).id in named or eased in about.eases
+        Move(
+            entry.about.id,
+            outcome_of(entry.about, run.iterations, ruled_out, entry.about.id in waiting, run.why_not(entry)),
+        )
+        for entry in entries
     ]
     return replace(metrics, diagnosis=replace(diagnosis, moves=tuple(moves)))
 

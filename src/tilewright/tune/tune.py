@@ -11,7 +11,6 @@ raced. The result is then predicted, not measured.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -30,6 +29,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
+from tilewright.tools.background import in_thread
 from tilewright.tune.run import GpuKind, TuneOptions, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
 from tilewright.tune.searching import Limits, TimeLimit
@@ -287,22 +287,14 @@ def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: S
 
 
 def _bound(request: TuneRequest, workload: Workload) -> Future[Bound]:
-    """Computes the bound of a workload in another thread, because the worker process starts and prepares meanwhile.
+    """Computes the bound of a workload in another thread, because the worker process starts and prepares meanwhile."""
 
-    The thread is a daemon, so that an interrupted command does not wait for it.
-    """
-    found: Future[Bound] = Future()
+    def work() -> Bound:
+        from tilewright.inspect.work import bound_of  # late import: it loads the interpreter
 
-    def work() -> None:
-        try:
-            from tilewright.inspect.work import bound_of  # late import: it loads the interpreter
+        return bound_of(request.task, workload, request.target.board)
 
-            found.set_result(bound_of(request.task, workload, request.target.board))
-        except BaseException as error:  # raised again in the caller's thread
-            found.set_exception(error)
-
-    threading.Thread(target=work, name="bound", daemon=True).start()
-    return found
+    return in_thread(work, "bound")
 
 
 def _jobs(measured: bool) -> int:

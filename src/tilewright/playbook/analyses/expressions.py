@@ -23,6 +23,13 @@ def text_of(source: Source, node: Expression) -> str:
     return text if isinstance(node, _PRIMARY) or node.lpar else f"({text})"
 
 
+def imported(source: Source, name: str) -> str:
+    """Returns the text by which the file refers to ``name`` of cuda.tile. Raises `NotApplicable` if it cannot."""
+    if not (text := source.spelled(name)):
+        raise NotApplicable(f"{source.name} does not import {name} of cuda.tile")
+    return text
+
+
 def bare(node: Expression) -> Expression:
     """Returns the expression without the parentheses around it."""
     return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node

@@ -310,7 +310,7 @@ def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> l
 
 def fresh_name(source: Source, name: str) -> str:
     """Returns ``name``, with a number at its end if the file already uses that name."""
-    return _numbered(name, {node.value for node in source.every(cst.Name)})
+    return numbered(name, {node.value for node in source.every(cst.Name)})
 
 
 def fresh_in(source: Source, function: str, name: str, taken: Collection[str] = ()) -> str:
@@ -324,10 +324,11 @@ def fresh_in(source: Source, function: str, name: str, taken: Collection[str] = 
             bound |= set(names_assigned(statement))
             for alias in source.every(cst.ImportAlias, statement):
                 bound.add(dotted(alias.asname.name if alias.asname is not None else alias.name).split(".")[0])
-    return _numbered(name, bound)
+    return numbered(name, bound)
 
 
-def _numbered(name: str, taken: Collection[str]) -> str:
+def numbered(name: str, taken: Collection[str]) -> str:
+    """Returns ``name``, with a number at its end if it is ``taken``."""
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     return next(each for each in names if each not in taken)
 

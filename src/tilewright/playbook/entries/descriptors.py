@@ -192,7 +192,7 @@ def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> S
         if len(block.access.path) > 1 and statement is not block.access.path[0]:
             key += f" in {source.place(statement)}"  # another branch or loop may run without it
         if key not in made:
-            made[key] = _fresh(f"{block.pointer.removesuffix('_ptr')}_desc", taken)
+            made[key] = task_code.numbered(f"{block.pointer.removesuffix('_ptr')}_desc", {*taken, *made.values()})
             before.setdefault(statement, []).append(cst.parse_statement(f"{made[key]} = {made_by}"))
         int32 = spelled(source, call, "int32")
         offsets = ", ".join(_offset(walk, offset, int32) for offset in block.offsets)
@@ -222,14 +222,6 @@ def _after(lines: Sequence[cst.BaseStatement], statement: cst.CSTNode) -> Replac
     assert isinstance(statement, cst.BaseStatement)
     first = lines[0].with_changes(leading_lines=statement.leading_lines)  # type: ignore[attr-defined]
     return cst.FlattenSentinel([first, *lines[1:], statement.with_changes(leading_lines=())])
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    number = 1
-    while (found := name if number == 1 else f"{name}_{number}") in taken:
-        number += 1
-    taken.add(found)
-    return found
 
 
 def _offset(walk: Walk, offset: Scalar, int32: str) -> str:

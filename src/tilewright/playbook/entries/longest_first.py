@@ -13,8 +13,8 @@ import libcst as cst
 
 from tilewright.playbook.analyses.block_loop import block_ids, is_persistent
 from tilewright.playbook.analyses.dataflow import dependent, names_read, pairs_of, range_of, target_names
-from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.base import Effect, EntryDescription, NotApplicable
+from tilewright.playbook.analyses.expressions import fitting, imported
+from tilewright.playbook.base import Effect, EntryDescription
 from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source
 
@@ -43,9 +43,7 @@ class LongestFirst(Rewriting[Rewritable[cst.Call]]):
 
 
 def _reversed(source: Source, call: cst.Call, axis: int) -> str:
-    blocks = source.spelled("num_blocks")
-    if not blocks:
-        raise NotApplicable(f"{source.name} does not import num_blocks of cuda.tile")
+    blocks = imported(source, "num_blocks")
     return source.replaced({call: fitting(source, call, f"{blocks}({axis}) - 1 - {source.code(call)}")})
 
 

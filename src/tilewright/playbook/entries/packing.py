@@ -22,7 +22,7 @@ import libcst as cst
 
 from tilewright.languages import language_of
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters, reaching
-from tilewright.playbook.analyses.expressions import line_of, text_of
+from tilewright.playbook.analyses.expressions import imported, line_of, text_of
 from tilewright.playbook.analyses.index_forms import Forms, Span
 from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, same_elements, tile_call, tuple_text
@@ -201,7 +201,7 @@ def _groups(source: Source, division: _Division, names: _Names) -> list[str]:
     dtype = f"{text_of(source, division.node.left)}.dtype"
     return [
         f"{pack} = min(min({length} & -{length}, {size}), {MOST})",
-        f"{names.group} = {block} * ({size} // {pack}) + {_spelled(source, 'arange')}({size} // {pack}, dtype={dtype})",
+        f"{names.group} = {block} * ({size} // {pack}) + {imported(source, 'arange')}({size} // {pack}, dtype={dtype})",
     ]
 
 
@@ -212,22 +212,16 @@ def _divided(source: Source, division: _Division, names: _Names) -> str:
     shape = ["1"] * span.rank
     shape[span.axis] = span.size.text
     if isinstance(division.node.operator, cst.FloorDivide):
-        both = f"{_spelled(source, 'broadcast_to')}(({group} // {rows})[:, None], ({size} // {pack}, {pack}))"
+        both = f"{imported(source, 'broadcast_to')}(({group} // {rows})[:, None], ({size} // {pack}, {pack}))"
     else:
         dtype = f"{text_of(source, division.node.left)}.dtype"
-        inside = f"{_spelled(source, 'arange')}({pack}, dtype={dtype})[None, :]"
+        inside = f"{imported(source, 'arange')}({pack}, dtype={dtype})[None, :]"
         both = f"({group} % {rows} * {pack})[:, None] + {inside}"
-    return f"{_spelled(source, 'reshape')}({both}, {tuple_text(shape)})"
+    return f"{imported(source, 'reshape')}({both}, {tuple_text(shape)})"
 
 
 def _size(source: Source, division: _Division) -> str:
     return text_of(source, cst.parse_expression(division.flat.size.text))
-
-
-def _spelled(source: Source, name: str) -> str:
-    if not (text := source.spelled(name)):
-        raise NotApplicable(f"{source.name} does not import {name} of cuda.tile")
-    return text
 
 
 def _after(added: list[str], line: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:

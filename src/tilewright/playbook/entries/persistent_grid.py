@@ -10,8 +10,6 @@ nothing from one item to the next. Then every grid computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code
@@ -95,10 +93,11 @@ def _checked(source: Source, kernel: str) -> int:
 
 def _refuse_kept(function: Function, loop: cst.For) -> None:
     """Raises `NotApplicable` if a name has a value of one item in the next item, or after the last one."""
+    assert isinstance(function.body, cst.IndentedBlock), "it contains the loop"
     statements = list(function.body.body)
     place = statements.index(loop)
-    outside = {*dataflow.parameters(function), *_names(dataflow.names_assigned, statements[:place])}
-    outside |= _names(dataflow.names_read, statements[place + 1 :])
+    before, after = (cst.IndentedBlock(part) for part in (statements[:place], statements[place + 1 :]))
+    outside = {*dataflow.parameters(function), *dataflow.names_assigned(before), *dataflow.names_read(after)}
     if kept := sorted(outside & set(dataflow.names_assigned(loop))):
         name = function.name.value
         raise NotApplicable(f"{kept[0]} of {name} is kept from one item to the next, or is read after the last one")
@@ -173,10 +172,6 @@ def _is_only(source: Source, kernel: str, node: cst.BaseExpression, call: cst.Ca
     uses = [name for name in source.every(cst.Name, source.functions[kernel]) if name.value == dotted(node)]
     defined = dataflow.reaching(source, dotted(node), node) if len(uses) == 2 else None
     return defined is not None and defined.value is call
-
-
-def _names(names_of: Callable[[cst.CSTNode], Iterable[str]], statements: Iterable[cst.CSTNode]) -> set[str]:
-    return {name for statement in statements for name in names_of(statement)}
 
 
 ENTRY = PersistentGrid()

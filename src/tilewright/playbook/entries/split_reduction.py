@@ -15,8 +15,9 @@ before, so the change is lossy. Partial results and counters are in scratch memo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
@@ -24,7 +25,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
 from tilewright.playbook.analyses.chunk_loops import LEAVING, plain_target
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, range_of, reaching
-from tilewright.playbook.analyses.expressions import fitting, text_of
+from tilewright.playbook.analyses.expressions import fitting, imported, text_of
 from tilewright.playbook.analyses.loop_sums import read_from_outside, sums_of
 from tilewright.playbook.analyses.tile_shapes import FILLED, Shapes, tile_call, tuple_text
 from tilewright.playbook.base import (
@@ -246,7 +247,7 @@ class _Numbers:
 def _numbered(grid: task_code.Grid, kernel: str, knob: str) -> tuple[Source, _Numbers]:
     """The parts are a further axis of the grid. If it has all three already, its last axis numbers items and parts."""
     source, axes = grid.source, list(grid.axes)
-    spelled = _spelled(source)
+    spelled = partial(imported, source)
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
     ids = block_ids(source, kernel)
@@ -280,7 +281,7 @@ def _with_kernel(
     source: Source, kernel: str, found: _Reduction, parts: dict[str, str], arrived: str, knob: str, numbers: _Numbers
 ) -> Source:  # fmt: skip
     """Returns the source with the kernel's loop split, and the statements after it in the last block."""
-    function, spelled = source.kernels[kernel], _spelled(source)
+    function, spelled = source.kernels[kernel], partial(imported, source)
     part, item, other = (task_code.fresh_in(source, kernel, name) for name in ("part", "item", "other"))
     lines = [f"{item} = {numbers.item}"]
     loads, combined = list[str](), list[str]()
@@ -329,15 +330,6 @@ class _Named(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         name = self.names.get(id(original_node))
         return updated_node if name is None else cst.Name(name)
-
-
-def _spelled(source: Source) -> Callable[[str], str]:
-    def spelled(name: str) -> str:
-        if not (text := source.spelled(name)):
-            raise NotApplicable(f"{source.name} does not import {name} of cuda.tile")
-        return text
-
-    return spelled
 
 
 ENTRY = SplitReduction()

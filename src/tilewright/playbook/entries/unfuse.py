@@ -21,6 +21,7 @@ import libcst as cst
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
 from tilewright.playbook.analyses.compiler_hints import hungriest
+from tilewright.playbook.analyses.expressions import imported
 from tilewright.playbook.analyses.reloading import reloaded
 from tilewright.playbook.analyses.stages import Cut, Kernel, by_output, understood
 from tilewright.playbook.base import (
@@ -144,9 +145,7 @@ def _apart(source: Source, kernel: str, output: str) -> str:
     if len(axes) == MOST_AXES or any(axis >= len(axes) for axis in asked):
         raise NotApplicable(f"{kernel} has no axis of the grid left for its stages")
     parts = understood(source, kernel)
-    stage = f"{source.spelled('bid')}({len(axes)})"
-    if not source.spelled("bid"):
-        raise NotApplicable(f"{source.name} does not import bid of cuda.tile")
+    stage = f"{imported(source, 'bid')}({len(axes)})"
     source = source.changed({parts.function.body: _staged(parts, by_output(parts, output), stage)})
     return task_code.with_grid(source, f"({', '.join(axes)}, 2)").text
 

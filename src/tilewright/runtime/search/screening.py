@@ -7,7 +7,6 @@ instructions are not known, the size of the stack decides.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from concurrent import futures
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ from tilewright.inspect.work import CountedWork, classify
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration
 from tilewright.runtime.search.building import Building, Ready, aligned
+from tilewright.tools.background import in_thread
 
 COUNTED_BLOCKS = 32
 """The number of blocks on which the work of the shipped configuration is counted."""
@@ -42,19 +42,13 @@ class LiveScreen:
     @classmethod
     def of(cls, board: Board | None, building: Building, shipped: int) -> LiveScreen:
         """Begins to count. Other trials are compiled, and the first ones are launched, meanwhile."""
-        counting: Future[CountedWork | None] = Future()
 
-        def count() -> None:
-            try:
-                counting.set_result(building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS))
-            except BaseException as error:  # raised again in the caller's thread
-                counting.set_exception(error)
+        def count() -> CountedWork | None:
+            if board is None:
+                return None
+            return building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS)
 
-        if board is None:
-            counting.set_result(None)
-        else:
-            threading.Thread(target=count, name="count", daemon=True).start()
-        return cls(board, counting)
+        return cls(board, in_thread(count, "count"))
 
     def wait(self) -> None:
         """Waits for the end of counting, which would disturb a race."""
