@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from captured_kinds import KINDS, LIGER, OPS, SET_ASIDE, bf16, called, recorded, said
+from captured_kinds import KINDS, LIGER, OPS, SET_ASIDE, bf16, called, f32, recorded, said
 from common import made_here, write
 
 from tilewright.ledger.ledger import Ledger
@@ -39,6 +39,12 @@ from tilewright.race.stats import geometric_mean
 
 Row = dict[str, Any]
 UNSLOTH = "tilegym.suites.unsloth.cutile"
+
+
+def fp8(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.float8_e4m3fn)
+
+
 KINDS |= {
     "swiglu": lambda: called(f"{LIGER}.swiglu", "swiglu", bf16(8192, 14336), bf16(8192, 14336)),
     "layer_norm": lambda: called(f"{LIGER}.layer_norm", "layer_norm", bf16(16384, 4096), bf16(4096), bf16(4096)),
@@ -54,6 +60,37 @@ KINDS |= {
     "mrope": lambda: called(
         f"{LIGER}.qwen2vl_mrope", "qwen2vl_mrope", bf16(4, 32, 4096, 128), bf16(4, 8, 4096, 128),
         *(bf16(3, 4, 4096, 128) for _ in ("cos", "sin")), [16, 24, 24],
+    ),
+    "swiglu_backward": lambda: called(f"{UNSLOTH}.swiglu", "swiglu_bwd", *(bf16(8192, 14336) for _ in "dgu")),
+    "geglu_backward": lambda: called(f"{UNSLOTH}.geglu", "geglu_exact_backward", *(bf16(8192, 14336) for _ in "dgu")),
+    "unsloth_layer_norm": lambda: called(
+        f"{UNSLOTH}.layernorm", "layernorm", bf16(16384, 4096), bf16(4096), bf16(4096)
+    ),
+    "modulated_rms_norm": lambda: called(
+        f"{LIGER}.modulated_rms_norm", "modulated_rms_norm", bf16(16, 1024, 4096), bf16(4096), bf16(16, 4096),
+        bf16(16, 4096),
+    ),
+    "weight_dequant": lambda: called(
+        f"{UNSLOTH}.fp8", "weight_dequant_block", fp8(8192, 16384), f32(64, 128)
+    ),
+    "rope_embedding": lambda: called(
+        f"{UNSLOTH}.rope_embedding", "rope_embedding", bf16(4, 4096, 32, 128), bf16(4096, 64), bf16(4096, 64)
+    ),
+    "fmha_decode": lambda: called(
+        f"{OPS}.flash_decode", "fmha_decode", bf16(16, 32, 1, 128), *(bf16(16, 8, 8192, 128) for _ in "kv"), 0.0884
+    ),
+    "tvd": lambda: called(f"{LIGER}.tvd", "tvd", bf16(4096, 32000), bf16(4096, 32000)),
+    "group_quant": lambda: called(
+        "tilegym.suites.flashinfer.cutile.per_token_group_quant_8bit", "per_token_group_quant_8bit", bf16(16384, 7168),
+        128, dst_dtype=torch.float8_e4m3fn,
+    ),
+    "rope": lambda: called(
+        f"{LIGER}.rope", "rope", bf16(4, 32, 4096, 128), bf16(4, 8, 4096, 128),
+        *(bf16(1, 4096, 128) for _ in ("cos", "sin")),
+    ),
+    "attention_sink_decode": lambda: called(
+        f"{OPS}.attention_sink_decode", "attention_sink_decode", bf16(16, 1, 8, 8, 64),
+        *(bf16(16, 8192, 8, 64) for _ in "kv"), bf16(64), start_q=torch.tensor([8191]),
     ),
 }  # fmt: skip
 SEEN = ("group_norm", "attention_sink")

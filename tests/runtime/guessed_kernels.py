@@ -56,3 +56,10 @@ def kept_below(x, y, N: ct.Constant[int], ROWS_ON: ct.Constant[int], LIMIT: ct.C
     mask = ct.gather(x, ((row + ROWS_ON) % ct.num_blocks(0), columns)) < LIMIT
     kept = ct.where(mask, ct.gather(x, (row, columns)), ct.full((N,), 0.0, dtype=ct.float32))
     ct.scatter(y, (row, columns), kept)
+
+
+@ct.kernel
+def scaled_by_group(x, scales, y, ROWS: ct.Constant[int], TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Each ``ROWS`` rows share a scale. One block a row."""
+    row, columns = ct.bid(0), ct.arange(TILE, dtype=ct.int32)
+    ct.scatter(y, (row, columns), ct.gather(x, (row, columns)) * ct.gather(scales, row // ROWS))

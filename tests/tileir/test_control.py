@@ -3,6 +3,7 @@ Tile IR against plain Python, one block after the other."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import threading
@@ -15,6 +16,7 @@ import pytest
 from tilewright.tileir.read.reader import read
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run import control, interpreter
+from tilewright.tileir.run.control import Frame
 from tilewright.tileir.run.interpreter import IMPLEMENTED, Executed, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
@@ -78,6 +80,17 @@ def check(module: TileModule, wanted: Callable[[int], int], given: Sequence[int]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "BATCH_ELEMENTS", 1)
         assert executed(module, given)[0] == expected
+
+
+def test_a_run_leaves_no_values_to_the_garbage_collection() -> None:
+    """It is rare, and a run has hundreds of megabytes."""
+    gc.collect()
+    gc.disable()
+    try:
+        check(program(compared("%small", "less_than", "%bx", "%3"), "if %small {", put("%7"), "}", put("%bx")), int)
+        assert not [each for each in gc.get_objects() if isinstance(each, Frame)]
+    finally:
+        gc.enable()
 
 
 # Branches ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
@@ -36,6 +36,9 @@ REFERENCE_FLOP = 2e9  # most FLOP of one float64 reference: about 0.1 s on the h
 TRIED_ELEMENTS = 1 << 27
 """The most elements of a float64 tensor with which the reference is tried."""
 REFERENCE_ELEMENTS = 1 << 18  # most elements of each tensor of one float64 reference
+INTERPRETED_FLOP, INTERPRETED_ELEMENTS = 2 * REFERENCE_FLOP, 1 << 23
+"""The most work for which a captured kernel is interpreted as a reference; that takes up to a minute. For more work,
+the reference is the captured kernel on the GPU, if there is one."""
 
 UNIT_ROUNDOFF: Mapping[str, float] = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
@@ -60,12 +63,31 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
     """Picks the indices of each independent dimension to compare: the first, the last and random others. Begins with
     all indices, and halves the largest number until the reference is within `REFERENCE_FLOP` and `REFERENCE_ELEMENTS`.
     """
-    counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
-    whole = dict(counts)
 
-    while any(count > 1 for count in counts.values()):
-        if affordable(task, {**dims, **counts}, REFERENCE_FLOP, REFERENCE_ELEMENTS):
-            break
+    def fits(counts: Mapping[str, int]) -> bool:
+        return affordable(task, {**dims, **counts}, REFERENCE_FLOP, REFERENCE_ELEMENTS)
+
+    return _picked(dims, task.independent, fits, rng)
+
+
+def pick_sample(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
+    """Picks indices as `pick_slice` does, but of all dimensions of the outputs, until no output has more than
+    `REFERENCE_ELEMENTS` elements. This is for outputs that are known in full: they need not be independent."""
+    axes = {str(entry) for name in task.outputs for entry in task.tensors[name].shape}
+
+    def fits(counts: Mapping[str, int]) -> bool:
+        arrays = task.arrays({**dims, **counts})
+        return all(math.prod(arrays[name].shape) <= REFERENCE_ELEMENTS for name in task.outputs)
+
+    return _picked(dims, axes, fits, rng)
+
+
+def _picked(
+    dims: Dims, names: Collection[str], fits: Callable[[Mapping[str, int]], bool], rng: np.random.Generator
+) -> Slice:
+    whole = {name: size for name, size in dims.items() if name in names and isinstance(size, int)}
+    counts = dict(whole)
+    while any(count > 1 for count in counts.values()) and not fits(counts):
         largest = max(counts, key=lambda name: counts[name])
         counts[largest] = -(-counts[largest] // 2)
     return Slice({name: spread(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})

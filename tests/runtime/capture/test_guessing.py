@@ -101,6 +101,16 @@ def test_elements_that_depend_on_their_place_are_not_independent(tmp_path: Path)
     assert verdict_of(task) == "correct"
 
 
+@pytest.mark.parametrize(("rows", "independent"), [(1, ("D0",)), (96, ())])
+def test_rows_that_share_a_scale_with_others_are_not_independent(
+    tmp_path: Path, rows: int, independent: tuple[str, ...]
+) -> None:
+    """On a small shape all rows share the first scale, and would seem to be independent."""
+    x, scales = torch.zeros(768, 32), torch.zeros(768 // rows)
+    task = task_of(tmp_path, guessed_kernels.scaled_by_group, (768,), x, scales, torch.zeros(768, 32), rows, 32)
+    assert task.independent == independent
+
+
 def test_a_shape_is_not_reduced_to_a_part_of_a_tile(tmp_path: Path) -> None:
     """A load without padding would give undefined elements there, which the captured launch has not."""
     task = task_of(tmp_path, guessed_kernels.by_block, (64,), torch.zeros(4096), torch.zeros(4096), 64)

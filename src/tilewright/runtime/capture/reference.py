@@ -43,14 +43,10 @@ from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.launching import bound
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
+from tilewright.verify.tolerance import INTERPRETED_ELEMENTS, INTERPRETED_FLOP
 
 ARCH = "sm_90"
 """The architecture for the compiler's front end, which needs one. The results do not depend on it."""
-GPU_FLOP_FROM = 4e9
-"""A limit in FLOP: twice `verify.tolerance.REFERENCE_FLOP`. For more work, the interpreter would take more than a
-minute. So the reference is the captured kernel on the GPU, if the machine has a GPU."""
-GPU_ELEMENTS_FROM = 1 << 23
-"""A limit like `GPU_FLOP_FROM`, in elements. The interpreter takes about a minute for as many, too."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
 """The output of a task, or a tuple of its outputs if there are several."""
@@ -115,9 +111,9 @@ class Captured(CapturedKernel):
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     def reference(self, config: Mapping[str, Value] | None = None, **given: Any) -> Outputs[Elements]:
-        """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM`, or the
-        inputs have more than `GPU_ELEMENTS_FROM` elements, and there is a GPU, these are the outputs of the unchanged
-        kernel on the GPU.
+        """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `INTERPRETED_FLOP`,
+        or the inputs have more elements than `INTERPRETED_ELEMENTS`, and there is a GPU, these are the outputs of the
+        unchanged kernel on the GPU.
 
         config: values for the captured configuration's knobs, in place of the captured values.
         """
@@ -129,7 +125,7 @@ class Captured(CapturedKernel):
         torch = sys.modules.get("torch")
         has_gpu = torch is not None and torch.cuda.is_available()
         size, flop = sum(array.size for array in inputs.values()), call_by_name(self.flops, dims, "flops")
-        if has_gpu and (flop > GPU_FLOP_FROM or size > GPU_ELEMENTS_FROM):
+        if has_gpu and (flop > INTERPRETED_FLOP or size > INTERPRETED_ELEMENTS):
             tensors = {name: _tensor(array, self.tensors[name].dtype, "cuda") for name, array in inputs.items()}
             return _as_given([output.double().cpu().numpy() for output in self._on_gpu(dims, tensors)])
         element = "f32" if any(array.dtype == np.float32 for array in inputs.values()) else "f64"

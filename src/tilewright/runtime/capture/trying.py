@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -76,16 +76,21 @@ def verdicts(
     if all(tensor.distribution.always for tensor in task.inputs.values()):
         what = f"task '{task.name}': all its inputs are integers that are valid only together"
         raise NotAsCaptured(f"{what}, so a check has no other numbers to try")
-    shipped, dims = task.space.shipped, small_shape(task)
-    arrays = task.arrays(dims)
-    elements = sum(math.prod(array.shape) for array in arrays.values())
-    blocks = math.prod(task.launched(shipped, dims, arrays, default_board(ARCH)).grid)
-    for size, limit, what in zip((elements, blocks), most or (), ("elements", "blocks"), strict=most is not None):
-        if size > limit:
-            what = f"{what}, too many to interpret; where a GPU is, it is checked there"
-            raise TooLarge(f"task '{task.name}': even its smallest shape has {size} {what}")
+    dims = small_shape(task)
+    if most is not None and (what := too_large(task, dims, most)):
+        what = f"{what}, too many to interpret; where a GPU is, it is checked there"
+        raise TooLarge(f"task '{task.name}': even its smallest shape has {what}")
     with _equipped(task, captured_of(task), on_gpu=most is None) as tools:
         return _verdicts(task, tools, dims, others, is_sure)
+
+
+def too_large(task: Task, dims: Mapping[str, Value], most: tuple[int, int] = SIZES[-1]) -> str:
+    """Returns how many elements or blocks a shape has if there are too many to interpret it, or an empty string."""
+    arrays = task.arrays(dims)
+    elements = sum(math.prod(array.shape) for array in arrays.values())
+    blocks = math.prod(task.launched(task.space.shipped, dims, arrays, default_board(ARCH)).grid)
+    found = zip((elements, blocks), most, ("elements", "blocks"), strict=True)
+    return next((f"{number} {what}" for number, limit, what in found if number > limit), "")
 
 
 @contextmanager

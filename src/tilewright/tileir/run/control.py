@@ -227,6 +227,10 @@ class BlockExecutor:
             self._latest = _FrameContext(self, frame)
         return self._latest
 
+    def forget(self) -> None:
+        """Drops the last context. It refers to this executor, so only a garbage collection would free its values."""
+        self._latest = None
+
     def region(self, region: Region, arguments: Sequence[Array], outer: Frame) -> tuple[Array, ...]:
         """Runs the region of a reduction or a scan on ``arguments``. Returns the values that the region yields.
 

@@ -335,8 +335,10 @@ def _run_batch(world: World, kernel: KernelEntry, bound: dict[str, Array], block
     frame = Frame(np.arange(len(blocks)))
     for name, value in bound.items():
         frame[name] = value
+    executor = BlockExecutor(world, blocks)
     with np.errstate(all="ignore"):
-        BlockExecutor(world, blocks).run(kernel.body, frame)
+        executor.run(kernel.body, frame)
+    executor.forget()
 
 
 def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:

@@ -113,18 +113,27 @@ class DeviceExaminer:
     def _prepared(self, seed: int, poison: int, rng: np.random.Generator) -> Draw:
         self.buffers.draw(seed)
         part = tolerance.pick_slice(self.task, self.dims, rng)
-        dims, inputs = tolerance.sliced_dims(self.dims, part), self.buffers.input_slices(part)
-        trusted = self._trusted()
+        dims, trusted = tolerance.sliced_dims(self.dims, part), self._trusted()
+        if trusted is not None and self._is_its_own_reference(dims):
+            part = tolerance.pick_sample(self.task, self.dims, rng)
+            values = {name: self.backend.arrays.host(self._sliced(name, trusted, part)) for name in trusted}
+            return self._draw(seed, poison, part, values, trusted)
+        inputs = self.buffers.input_slices(part)
         if trusted is None:
             wanted = FloatReference(self.task).wanted(dims, inputs, "declared")
             if not isinstance(wanted, str):
                 within = {name: replace(one, within="the slice") for name, one in wanted.items()}
                 return Draw(seed, poison, part, within, None)
-        values, wanted, errors = tolerance.reference_outputs(self.task, dims, inputs), {}, {}
+        return self._draw(seed, poison, part, tolerance.reference_outputs(self.task, dims, inputs), trusted)
+
+    def _draw(
+        self, seed: int, poison: int, part: Slice, values: NamedArrays, trusted: Mapping[str, Array] | None
+    ) -> Draw:
+        wanted, errors = {}, {}
         for name, value in values.items():
             dtype, error = self.task.outputs[name].dtype, None
             if trusted is not None:
-                got = self.buffers.slice_of(name, trusted[name], part)
+                got = self._sliced(name, trusted, part)
                 limit = tolerance.negligible(dtype)
                 error = tolerance.error_of(got, value, self.backend.arrays, negligible=limit)
                 if not error.total <= tolerance.TRUSTED_AT_MOST:
@@ -135,6 +144,15 @@ class DeviceExaminer:
             allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
             wanted[name] = Wanted(value, dtype, allowed, within="the slice")
         return Draw(seed, poison, part, wanted, trusted, errors)
+
+    def _sliced(self, name: str, outputs: Mapping[str, Array], part: Slice) -> Array:
+        return self.buffers.slice_of(name, outputs[name], part)
+
+    def _is_its_own_reference(self, dims: Dims) -> bool:
+        """Returns whether the reference of a slice is the captured kernel on the GPU, as the trusted implementation is,
+        and the slice is large. A reference of its own would run the same code, and convert large arrays on the host."""
+        most = tolerance.INTERPRETED_FLOP, tolerance.INTERPRETED_ELEMENTS
+        return tolerance.takes_configuration(self.task) and not tolerance.affordable(self.task, dims, *most)
 
     @cached_property
     def _reduced(self) -> Draw | None:
