@@ -184,6 +184,15 @@ task = tw.Task(
 )
 EQUAL = CAUSAL.replace("range(row + 1)", "range(3)")
 SHRINKING = CAUSAL.replace("range(row + 1)", "range(row, 32)")
+NO_WINDOW = (
+    CAUSAL.replace(
+        "    for n in range(row + 1):",
+        "    first = max(0, row + 1 - WINDOW) if WINDOW > 0 else 0\n    for n in range(first, row + 1):",
+    )
+    .replace("T: ct.Constant[int])", "T: ct.Constant[int], WINDOW: ct.Constant[int])")
+    .replace("y, 16)", "y, 16, 0)")
+)
+WINDOW = NO_WINDOW.replace("y, 16, 0)", "y, 16, 3)")
 
 LATENT = (
     HEAD

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.plain import NORM, applied
-from tests.playbook.row_loops import CAUSAL, EQUAL, SHRINKING
+from tests.playbook.row_loops import CAUSAL, EQUAL, NO_WINDOW, SHRINKING, WINDOW
 
 from tilewright.playbook.entries.longest_first import ENTRY, REVERSED
 from tilewright.testing.entries import EntryContract, loaded
@@ -15,8 +15,13 @@ from tilewright.testing.entries import EntryContract, loaded
 
 class TestLongestFirst(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {"a loop up to the block's id": CAUSAL}
-    elsewhere: ClassVar = {"equal loops": EQUAL, "the longest are first": SHRINKING, "rows of a block": NORM}
+    examples: ClassVar = {"a loop up to the block's id": CAUSAL, "the start depends on it, too": NO_WINDOW}
+    elsewhere: ClassVar = {
+        "equal loops": EQUAL,
+        "the longest are first": SHRINKING,
+        "a window": WINDOW,
+        "rows of a block": NORM,
+    }
 
 
 def test_the_ids_count_from_the_end(tmp_path: Path) -> None:
