@@ -223,3 +223,14 @@ def test_a_gather_without_bound_checks_gets_no_padding(tmp_path: Path) -> None:
     new = every(text)
     assert "ct.load(x, (row, n), (1, TILE), check_bounds=False)" in new
     assert codes_of(loaded(new, tmp_path))
+
+
+def test_bound_checks_that_a_constant_turns_off_are_made_where_there_is_a_padding(tmp_path: Path) -> None:
+    checked = (
+        "checked = TILE < 0\n    ct.scatter(y, (row, columns), ct.gather(x, (row, columns), check_bounds=checked))"
+    )
+    text = copy(ROW.replace("ct.scatter(y, (row, columns), ct.gather(x, (row, columns)))", checked))
+    new = every(text)
+    assert "check_bounds=checked" in text
+    assert "ct.load(x, (row, n), (1, TILE), padding_mode=ct.PaddingMode.ZERO)" in " ".join(new.split())
+    assert codes_of(loaded(new, tmp_path))

@@ -192,15 +192,16 @@ def _padding(source: Source, call: cst.Call) -> str:
 
 
 def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Adds the ``check_bounds`` and ``latency`` of ``call`` to ``arguments``: every kind of access takes these.
+    """Adds the ``check_bounds`` and ``latency`` of ``call`` to ``arguments``: every kind of access takes these. A
+    bounds check that depends on a constant is always made if there is a padding (see `_is_unchecked`).
 
     Raises `NotApplicable` if a comment inside the call would be lost.
     """
-    found = list(arguments)
-    for name in ("check_bounds", "latency"):
-        value = argument(call, name, None)
-        if value is not None and not (name == "check_bounds" and is_true(value)):
-            found.append(f"{name}={source.code(value)}")
+    found, is_padded = list(arguments), any(text.startswith("padding_mode=") for text in arguments)
+    if (checks := argument(call, "check_bounds", None)) is not None and is_true(checks) is not True:
+        found += [] if is_padded and is_true(checks) is None else [f"check_bounds={source.code(checks)}"]
+    if (latency := argument(call, "latency", None)) is not None:
+        found.append(f"latency={source.code(latency)}")
     if sum(text.count("#") for text in found) != source.code(call).count("#"):
         raise NotApplicable("a comment inside the call would be lost")
     return tuple(found)
