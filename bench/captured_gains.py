@@ -71,7 +71,7 @@ KINDS |= {
         bf16(16, 4096),
     ),
     "weight_dequant": lambda: called(
-        f"{UNSLOTH}.fp8", "weight_dequant_block", fp8(8192, 16384), f32(64, 128)
+        f"{UNSLOTH}.fp8", "weight_dequant_block", fp8(18432, 7168), f32(144, 56)
     ),
     "rope_embedding": lambda: called(
         f"{UNSLOTH}.rope_embedding", "rope_embedding", bf16(4, 4096, 32, 128), bf16(4096, 64), bf16(4096, 64)

@@ -55,6 +55,14 @@ def test_one_dimension_keeps_its_extent_where_a_run_is_affordable() -> None:
     assert shapes.deep(task, dims, tiles, "K") is None, "the reduced shape is as long"
 
 
+def test_a_dimension_that_needs_a_multiple_of_a_number_without_a_knob_is_reduced() -> None:
+    task = product(lambda K, **others: K % 512 == 0, K=1 << 20, M=64, N=128)
+    dims, tiles = moduli(task)
+    assert shapes.reduced(task, dims, tiles)["K"] == 512
+    task = product(lambda K, **others: K == 1 << 20, K=1 << 20, M=64, N=128)
+    assert shapes.reduced(task, dims, tiles)["K"] == 1 << 20, "no other extent is served"
+
+
 def moduli(task: Task) -> tuple[dict[str, Any], dict[str, shapes.Tiles]]:
     dims = dict(task.workloads["only"])
     return dims, shapes.moduli(task, task.space.shipped, dims)

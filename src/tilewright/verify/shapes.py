@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,10 +93,23 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
     """Reduces the dimensions to at most ``most`` whole tiles each, with the same remainders.
 
     A dimension keeps its remainders by all of its `moduli`, or only by the smaller ones if the work is too much. A free
-    dimension may be reduced to 2 or 1. If the task supports no shape within ``limit``, the result is the smallest shape
-    that was tried and that the task supports.
+    dimension may be reduced to 2 or 1. If the task supports no shape within ``limit``, twice as many tiles are tried,
+    four times as many and so on: a task may support only multiples of a number that no knob has. If this does not help,
+    either, the result is the smallest shape that was tried and that the task supports.
     """
-    choices = {name: _sizes(extent(dims, name), tiles[name], most) for name in tiles}
+    few = {name: _sizes(extent(dims, name), tiles[name], most) for name in tiles}
+    found, is_small = _reduced(task, dims, tiles, limit, few)
+    if is_small:
+        return found
+    more = {name: sorted({*few[name], *_doubled(extent(dims, name), tiles[name])}, reverse=True) for name in tiles}
+    return _reduced(task, dims, tiles, limit, more)[0]
+
+
+def _reduced(
+    task: Task, dims: Dims, tiles: Tiles, limit: Limit, choices: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, Value], bool]:
+    """Returns the first shape within the limit that the task supports, or the last one it supports; and whether it is
+    within the limit. ``choices``: the sizes of each dimension, which are tried from the first to the last."""
     chosen = dict.fromkeys(choices, 0)
 
     def now() -> dict[str, Value]:
@@ -108,10 +121,10 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
         if task.promises(here):
             served = here
             if limit.allows(task, here):
-                return served
+                return served, True
         left = [name for name, sizes in choices.items() if chosen[name] + 1 < len(sizes)]
         if not left:
-            return served
+            return served, False
         following = {name: choices[name][chosen[name] + 1] for name in left}
         chosen[max(left, key=partial(_readiness, tiles, here, following))] += 1
 
@@ -131,6 +144,14 @@ def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
     if tiles.free:
         sizes = (sizes if value >= tiles.least else set[int]()) | {small for small in (2, 1) if small <= value}
     return sorted(sizes or {value}, reverse=True)
+
+
+def _doubled(value: int, tiles: Moduli) -> Iterator[int]:
+    """Yields the sizes below ``value`` with the same remainder and 1, 2, 4, 8 … tiles."""
+    tile = tiles.least
+    while value % tiles.least + tile < value:
+        yield value % tiles.least + tile
+        tile *= 2
 
 
 def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
