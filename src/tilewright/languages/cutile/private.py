@@ -7,11 +7,13 @@ because Tilewright cannot store its cubin in cuTile's disk cache.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import sys
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -91,6 +93,41 @@ def front_end(
             return bytes(_compile._get_bytecode(ir, hinted._compiler_options, anonymize_debug_info=False).bytecode)
 
     return written
+
+
+def launch_with(find: Callable[[ct.kernel, compilation.KernelSignature, str], bytes | None]) -> None:
+    """Makes launches ask ``find`` for the cubin of a new kernel object before cuda-tile compiles it.
+
+    Without this, the first launch of each kernel object runs the front end, even if its cubin is in cuTile's disk
+    cache. Does nothing with an unknown cuda-tile.
+
+    find: gets a kernel, a signature with its symbol, and an architecture. None: cuda-tile compiles.
+    """
+    compiled = ct.kernel._compile
+    if not is_known() or hasattr(compiled, "__wrapped__"):
+        return
+
+    @functools.wraps(compiled)
+    def found(
+        kernel: ct.kernel, signature: compilation.KernelSignature, context: Any, capability: Any = None
+    ) -> tuple[Any, ...]:
+        with suppress(Exception):  # cuda-tile reports what is wrong with the kernel
+            if capability is not None and not _is_shown(context):
+                signed = signature.with_mangled_symbol(function_name(kernel)) if signature.symbol is None else signature
+                if (cubin := find(kernel, signed, "sm_{}{}".format(*capability))) is not None:
+                    return cubin, signed.symbol, None, ()
+        made: tuple[Any, ...] = compiled(kernel, signature, context, capability)
+        return made
+
+    ct.kernel._compile = found
+
+
+def _is_shown(context: Any) -> bool:
+    """Returns whether cuda-tile has to show what it compiles, or compiles for a debugger."""
+    from cuda.tile import _compile
+
+    shown = (_compile.CUDA_TILE_DUMP_BYTECODE, _compile.CUDA_TILE_DUMP_TILEIR, context.config.log_cutile_ir)
+    return any((*shown, context.config.log_tileir, _compile.EXPERIMENTAL_CUDA_TILE_DEBUG_BUILD))
 
 
 @dataclass(frozen=True)
