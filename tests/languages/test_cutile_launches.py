@@ -1,5 +1,5 @@
-"""Launches of cuda-tile itself, on a driver that only writes down what is loaded (`loading_driver.c`): a launch takes the
-cubin that was remembered in its process, and nothing else."""
+"""Launches of cuda-tile itself, on a driver that only writes down what is loaded (`loading_driver.c`): a launch takes
+the cubin that was remembered in its process."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def test_a_launch_takes_the_remembered_cubin_without_the_front_end(driver: Path,
     """Also a launch of another kernel object with the same hints, and each set of hints its own cubin."""
     script = """
         plain, other = remembered(), remembered(occupancy=4, opt_level=1)
-        seen = [launched(scale), launched(scale.replace_hints()), launched(scale.replace_hints(occupancy=4, opt_level=1))]
+        kernels = [scale, scale.replace_hints(), scale.replace_hints(occupancy=4, opt_level=1)]
+        seen = [launched(kernel) for kernel in kernels]
         print(json.dumps([plain != other, [[*each[:2], [plain, other].index(each[2])] for each in seen]]))
     """
     assert printed(driver, tmp_path, script) == [True, [[0, 0, 0], [0, 0, 0], [0, 0, 1]]]

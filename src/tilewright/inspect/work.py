@@ -128,7 +128,7 @@ def count_launch(
     return _counted(counts, arrays, "the launch", static=True)
 
 
-def hopeless(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[float], None]:
+def hopeless(seconds: float, clock: Callable[[], float] = time.thread_time) -> Callable[[float], None]:
     """Returns a function for `Runnable.dry_run` that gets the share that is done. It raises Unsupported if the run will
     certainly exceed ``seconds``. A share below an earlier one says nothing, because it is of another loop."""
     started, highest = clock(), 0.0

@@ -21,7 +21,6 @@ from tilewright.runtime.search.trials import FailedTrial, label
 from tilewright.runtime.store.winners import Place, Winner
 
 if TYPE_CHECKING:
-    from tilewright.runtime.capture.described import DescribedLaunch
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
 

@@ -24,7 +24,7 @@ from tilewright.tools import child
 
 TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 _COUNT = re.compile(r":(\d{1,4})(?!\w)")
-_HINTED = re.compile(r"^ *entry @.*\)( optimization_hints(=<.*>)) \{$", re.MULTILINE)
+_HINTED = re.compile(r"\A *entry @.*\)( optimization_hints(=<.*>)) \{$", re.MULTILINE)
 
 
 @lru_cache(256)  # a kernel's code is read by the check, the count and the screen
@@ -34,12 +34,11 @@ def read_bytecode(code: bytes) -> TileModule:
     Codes of one kernel that differ only in the entry's hints share their operations, which are read once.
     """
     text = disassemble(code)
-    hinted = list(_HINTED.finditer(text))
-    if len(hinted) != 1:
+    if (hinted := _HINTED.search(text)) is None:
         return read(text)
-    hints = literals.read_hints(Scanner(hinted[0][2]))
-    module = _read_once(text[: hinted[0].start(1)] + text[hinted[0].end(1) :])
-    return replace(module, entries=tuple(replace(entry, hints=hints) for entry in module.entries))
+    module = _read_once(text[: hinted.start(1)] + text[hinted.end(1) :])
+    first, *others = module.entries
+    return replace(module, entries=(replace(first, hints=literals.read_hints(Scanner(hinted[2]))), *others))
 
 
 @lru_cache(64)
