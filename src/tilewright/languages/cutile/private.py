@@ -32,6 +32,8 @@ DEFAULTS_SEEN = (((13, 4), "sm_90"),)
 """The versions of tileiras and the architectures with which the default hints were found."""
 BYTECODE_VERSIONS = ((13, 1), (13, 2), (13, 3), (13, 4))
 """The bytecode versions that cuda-tile 1.7 writes without development features."""
+PREVIEW_BYTE = 10
+"""The place in bytecode whose lowest bit says that the code uses preview features."""
 
 
 def is_known() -> bool:
@@ -109,14 +111,14 @@ def launch_with(find: Callable[[ct.kernel, compilation.KernelSignature, str], by
 
     @functools.wraps(compiled)
     def found(
-        kernel: ct.kernel, signature: compilation.KernelSignature, context: Any, capability: Any = None
+        kernel: ct.kernel, signature: compilation.KernelSignature, context: Any, compute_capability: Any = None
     ) -> tuple[Any, ...]:
         with suppress(Exception):  # cuda-tile reports what is wrong with the kernel
-            if capability is not None and not _is_shown(context):
+            if compute_capability is not None and not _is_shown(context):
                 signed = signature.with_mangled_symbol(function_name(kernel)) if signature.symbol is None else signature
-                if (cubin := find(kernel, signed, "sm_{}{}".format(*capability))) is not None:
+                if (cubin := find(kernel, signed, "sm_{}{}".format(*compute_capability))) is not None:
                     return cubin, signed.symbol, None, ()
-        made: tuple[Any, ...] = compiled(kernel, signature, context, capability)
+        made: tuple[Any, ...] = compiled(kernel, signature, context, compute_capability)
         return made
 
     ct.kernel._compile = found
@@ -226,8 +228,11 @@ def error_place(error: ct.TileError) -> str:
 
 
 def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | None:
-    """Returns the key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown."""
-    if not is_known() or cache_directory() is None:
+    """Returns the key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown.
+
+    Also None if a launch would give the compiler more than the bytecode, such as libraries with foreign functions.
+    """
+    if not is_known() or cache_directory() is None or bytecode[PREVIEW_BYTE] & 1:
         return None
     try:
         from cutile_cache import _cache

@@ -1,9 +1,9 @@
 """Lowers trials in this process, and compiles them in parallel to cubins.
 
 The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. `Language.remember` puts the cubins where the
-launches find them. If there are few trials, only the headers of their machine code are read, because
-starting nvdisasm takes longer than launching all trials. If there are more trials than can be raced, the instructions
-are read too, to predict which trials are the fastest, unless the work of a launch cannot be counted.
+launches find them. If there are few trials, only the headers of their machine code are read, because starting nvdisasm
+takes longer than launching all trials. If there are more trials than can be raced, the instructions are read too, to
+predict which trials are the fastest, unless the work of a launch cannot be counted.
 """
 
 from __future__ import annotations
