@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import until
 from tests.runtime.caller_kernels import (
     CpuMachine,
     double_in_place,
@@ -81,6 +82,20 @@ def test_no_full_collection_of_garbage_before_the_compilers_start(
     with pytest.raises(error) if error else nullcontext():
         found(space(64, 128), CpuMachine(doubles), on(x, y))
     assert set(during) == {(*before[:2], 1 << 30)} and gc.get_threshold() == before
+
+
+def test_tile_ir_is_read_while_compilers_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = vectors()
+    assemble = CuTile.assemble
+
+    def when_all_are_read(self: CuTile, lowered: Any, seconds: float) -> Any:
+        assert until(lambda: building._module.cache_info().currsize == 3), "read before the first cubin is there"
+        return assemble(self, lowered, seconds)
+
+    monkeypatch.setattr(CuTile, "assemble", when_all_are_read)
+    result = found(space(64, 128, 256), CpuMachine(doubles), on(x, y))
+    assert [one.status for one in result.outcomes] == ["timed"] * 3
+    assert building._module.cache_info().currsize == 0, "what is large is not kept"
 
 
 def test_shipped_wins_a_tie() -> None:

@@ -12,6 +12,7 @@ import gc
 import os
 import time
 from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -31,6 +32,7 @@ from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry, TileModule
+from tilewright.tools.background import in_thread
 
 if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
@@ -95,6 +97,7 @@ class Building:
         """Whether there are more trials than can be raced, so that a prediction chooses."""
         self.predicts = self.many
         """False as soon as it is known that nothing can be predicted. Then no more instructions are read."""
+        self._reading, self._ended = Future[None](), False
         self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, self._read, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
@@ -106,9 +109,12 @@ class Building:
         except BaseException as error:
             self._pool.__exit__(type(error), error, None)
             raise
+        self._reading = in_thread(self._read_ahead, "read")
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._ended = True
+        wait((self._reading,))  # it would disturb a race
         _module.cache_clear()  # the search no longer needs these, and they are large
         self._pool.__exit__(*raised)
 
@@ -116,6 +122,15 @@ class Building:
         """Returns the counted work of a trial before it is compiled; None if counting is impossible."""
         lowered = self._lowered.get(index)
         return None if lowered is None else _counted(self._described[index], lowered, seconds, blocks)
+
+    def _read_ahead(self) -> None:
+        """Reads the Tile IR of the trials while compilers run: before a launch, it shows which arrays are written. That
+        of the first is read for the count."""
+        for index, lowered in list(self._lowered.items()):
+            if self._ended:
+                return
+            if index != self._first and lowered.is_tile_ir:
+                _module(lowered)
 
     def _read(self, cubins: Sequence[bytes]) -> Sequence[MachineCode | MachineCodeError]:
         return read_all(cubins) if self.predicts else headers(cubins)
