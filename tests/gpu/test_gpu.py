@@ -100,6 +100,12 @@ def watch(event, args):
         if "--version" not in command and not any("probe" in part for part in command):
             starts.append(command)
 sys.addaudithook(watch)
+from cuda.tile import _compile
+front_end, lowered = _compile.hir2ir, []
+_compile.hir2ir = lambda *given: (lowered.append(given), front_end(*given))[1]
+from tilewright.languages.cutile import private
+if sys.argv.pop(1) == "disk":
+    private.launch_with = lambda find: None
 import torch
 from tilewright.compile.compile import Unit, compile_all, hints_of, remember
 from tilewright.hardware.architectures import board_for_gpu
@@ -120,29 +126,33 @@ for name in sys.argv[1:]:
         configs = task.space.configurations(90, workload.dims)[:3]
         compiled = compile_all(task, [Unit(workload, config, board) for config in configs])
         assert remember(task, compiled) == len(configs), "not every cubin could be put into the cache"
-        before = len(starts)
+        before, lowered_before = len(starts), len(lowered)
         for config in configs:
             launch = task.launched(config, workload.dims, buffers.tensors(), board)
             language_of(launch.kernel).runner(launch, hints_of(task, config))(torch.cuda.current_stream().cuda_stream)
         torch.cuda.synchronize()
-        counts[task.name + "/" + workload.name] = (before, len(starts) - before)
+        counts[task.name + "/" + workload.name] = (before, len(starts) - before, len(lowered) - lowered_before)
         del buffers
 import json
 print(json.dumps(counts))
 """
 
 
-def test_the_launch_after_compiling_compiles_nothing(tmp_path: Path) -> None:
-    """Counts the starts of tileiras, in every example and workload: shapes of 1 and odd strides too."""
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_the_launch_after_compiling_compiles_nothing(where: str, tmp_path: Path) -> None:
+    """Counts the starts of tileiras, in every example and workload: shapes of 1 and odd strides too. If the cubin is in
+    the memory of the process, the front end does not run either."""
     done = subprocess.run(
-        [sys.executable, "-c", COUNTING, *map(str, sorted(EXAMPLES.glob("*.py")))],
+        [sys.executable, "-c", COUNTING, where, *map(str, sorted(EXAMPLES.glob("*.py")))],
         capture_output=True, text=True, timeout=300,
         env={**__import__("os").environ, "CUDA_TILE_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     counts = json.loads(done.stdout.splitlines()[-1])
-    assert max(before for before, _ in counts.values()) > 0
-    assert {name: after for name, (_, after) in counts.items() if after} == {}
+    assert max(before for before, _, _ in counts.values()) > 0
+    assert {name: after for name, (_, after, _) in counts.items() if after} == {}
+    lowered = [name for name, (_, _, again) in counts.items() if again]
+    assert bool(lowered) == (where == "disk"), lowered
 
 
 @pytest.fixture(scope="module")

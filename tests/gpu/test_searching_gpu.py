@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import cuda.tile as ct
 import pytest
 from tests.runtime.caller_kernels import double_in_place, doubled, scale, torch
 
+from tilewright.languages.cutile import cutile, private
 from tilewright.runtime.search.cutile_trials import trials
 from tilewright.runtime.search.searching import SearchResult, search
 from tilewright.task.loading import load_task
@@ -51,25 +53,37 @@ def test_agrees_with_exhaustive_search(mode: str) -> None:
         assert found.outcomes[found.best].us == pytest.approx(by_config[configs[found.best]], rel=0.05)
 
 
-def test_the_launch_finds_the_cubin_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_the_launch_finds_the_cubin_that_was_compiled(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """measured.md: a wrong signature silently misses the cache, and the launch compiles once more. Also in place
-    and with an alias, where sharing of memory is part of the signature."""
+    and with an alias, where sharing of memory is part of the signature. In memory, it is found without the front end,
+    also by a new kernel object after the search."""
     from cuda.tile import _compile
 
     real, compiled = _compile.subprocess.run, []
+    lowered: list[object] = []
+    front_end = _compile.hir2ir
 
     def counting(command: Any, *rest: Any, **more: Any) -> Any:
         compiled.append(command)
         return real(command, *rest, **more)
 
     monkeypatch.setattr(_compile.subprocess, "run", counting)
+    monkeypatch.setattr(_compile, "hir2ir", lambda *given: (lowered.append(given), front_end(*given))[1])
+    if where == "disk":
+        monkeypatch.setattr(ct.kernel, "_compile", getattr(ct.kernel._compile, "__wrapped__", ct.kernel._compile))
+        monkeypatch.setattr(private, "launch_with", lambda find: None)
     x = torch.randn(4096, device="cuda")
     y = torch.empty_like(x)
     space = [256, 512]
     for args in (lambda t: (x, y, t, 0), lambda t: (x, x, t, 0)):
         compiled.clear()
+        cutile._EXPORTED.clear(), cutile._FRONT_ENDS.clear(), lowered.clear()
         found = searched(space, lambda t: (4096 // t,), scale, args, lambda t: {"occupancy": 2})
         assert [one.status for one in found.outcomes] == ["timed", "timed"]
+        stream = torch.cuda.current_stream().cuda_stream
+        ct.launch(stream, (16,), scale.replace_hints(occupancy=2), args(256))
+        assert len(lowered) == (2 if where == "memory" else 5), "two in the search, and one of each kernel object"
         kernels = [command for command in compiled if "probe" not in str(command)]  # cuda-tile asks for its version
         assert not [command for command in kernels if "tileiras" in str(command[0]) and "--gpu-name" in command]
 

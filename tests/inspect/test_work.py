@@ -19,6 +19,8 @@ from tilewright.ledger.codec import from_json, to_json
 from tilewright.records import Bound
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.tileir.run.registry import Unsupported
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -300,3 +302,43 @@ def test_few_blocks_with_long_loops_are_counted_in_part(tmp_path: Path, monkeypa
     assert "80 of 128 blocks" in part.source and part.counts is not None
     assert part.counts.scaled(part.counts.stored_bytes) == pytest.approx(whole.counts.stored_bytes, rel=0.02)
     assert part.flops == pytest.approx(whole.flops, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends"),
+    [
+        ([(1.0, 0.01), (2.4, 0.02)], None),  # too early to tell
+        ([(1.0, 0.01), (2.6, 0.02)], 1),  # 130 s in all, and 10 s are there
+        ([(2.6, 0.1), (9.0, 0.4)], None),  # 26 s, and 22 s: not certain
+        ([(2.6, 0.9), (5.0, 0.01), (8.0, 0.02)], None),  # the second loop of the kernel
+    ],
+)
+def test_a_count_that_is_certain_to_exceed_its_time_ends_early(steps: list[tuple[float, float]], ends: int) -> None:
+    now = [0.0]
+    look = counted.hopeless(10.0, lambda: now[0])
+    for place, (at, share) in enumerate(steps):
+        now[0] = at
+        if place == ends:
+            with pytest.raises(Unsupported, match="will exceed its time limit"):
+                look(share)
+        else:
+            look(share)
+
+
+def test_a_launch_with_too_many_tiles_is_given_up_long_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on with each look, so the count ends after a quarter of its time."""
+    looks: list[float] = []
+    hopeless = counted.hopeless
+
+    def counting(seconds: float) -> Any:
+        look = hopeless(seconds, lambda: float(len(looks)))
+        return lambda share: (looks.append(share), look(share))
+
+    monkeypatch.setattr(counted, "hopeless", counting)
+    task = load_task(str(EXAMPLES / "matmul.py"))
+    dims = {**task.workload("4096").dims, "M": 1 << 15, "N": 1 << 15, "K": 256}
+    arrays = task.arrays(dims)
+    runnable = Launcher(task, BOARD).runnable(task.space.shipped, dims, arrays)
+    assert isinstance(runnable, Runnable)
+    assert counted.count_launch(runnable, arrays, 40.0, 4) is None
+    assert len(looks) == 11

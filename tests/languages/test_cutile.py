@@ -13,7 +13,7 @@ from typing import Any
 
 import cuda.tile as ct
 import pytest
-from cuda.tile import _compile, compilation
+from cuda.tile import _bytecode, _compile, compilation
 
 from tilewright.compile.compile import Unit, launch_of
 from tilewright.hardware.architectures import default_board
@@ -289,6 +289,16 @@ def test_remembering_twice_stores_once(tmp_path: Path) -> None:
         print(json.dumps([stored, len(keys())]))
     """
     assert in_subprocess(script, tmp_path, CASES[0]) == [2, 1]
+
+
+def test_code_with_preview_features_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch compiles it with other options and libraries, which are in cuda-tile's own key."""
+    monkeypatch.setattr(private, "cache_directory", lambda: "/nowhere")
+    with _bytecode.write_bytecode(0, code := bytearray(), _bytecode.BytecodeVersion.V_13_4):
+        pass
+    assert private.cache_key(find_tileiras(), "sm_90", 3, bytes(code)) is not None
+    _bytecode.patch_header_preview_flag(code, _bytecode.BytecodeVersion.V_13_4)
+    assert private.cache_key(find_tileiras(), "sm_90", 3, bytes(code)) is None
 
 
 # The front end's IR is made once for all hints

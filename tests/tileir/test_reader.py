@@ -280,6 +280,19 @@ def test_entries_with_their_hints_and_names() -> None:
     assert [op.name for op in second.body] == ["return"]
 
 
+def test_codes_that_differ_only_in_hints_share_their_operations() -> None:
+    modules = []
+    for occupancy, constant in ((2, 1), (4, 1), (2, 5)):
+        hints = {"sm_90": attribute.EntryHints(1, occupancy)}
+        with Builder("13.4") as builder, builder.entry("k", hints=hints):
+            builder.constant("i32", constant)
+        modules.append(read_bytecode(builder.code))
+    one, other, third = (module.entry() for module in modules)
+    assert [entry.hints["sm_90"]["occupancy"] for entry in (one, other, third)] == [2, 4, 2]
+    assert one.body is other.body and one.body is not third.body
+    assert len(one.body) > 1, "the constants are in the code"
+
+
 @pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize("carried", [0, 1, 2])
 def test_for(unsigned: bool, carried: int) -> None:

@@ -13,7 +13,8 @@ There are three methods; the result says which of them was used:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,8 @@ DRY_BLOCKS = 1 << 17
 """The most blocks of a dry run. If each block has 50 tiles, a dry run of this many blocks takes some seconds."""
 DATA_BYTES = 1 << 28
 """The most bytes of inputs for which random data is made."""
+HOPELESS_AFTER, HOPELESS = 0.25, 3.0
+"""After ``HOPELESS_AFTER`` of its time, a count ends if at its speed so far it needs ``HOPELESS`` times its time."""
 
 
 @dataclass(frozen=True)
@@ -110,16 +113,34 @@ def count_launch(
     """Counts the work of a launch whose arrays are only specified, without data.
 
     sample: the number of blocks to count; None: all blocks.
-    Returns None if addresses depend on data, if there are too many blocks, or if counting exceeds ``seconds``.
+    Returns None if addresses depend on data, if there are too many blocks, or if counting exceeds ``seconds``, which a
+    count notices early (`hopeless`).
     """
     entry, blocks = runnable.module.entry(), math.prod(runnable.launch.grid)
     if sample is None and blocks > min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry))):
         return None
     try:
-        counts = runnable.dry_run(arrays, sample=sample, seconds=seconds, checks_assumptions=False)[0].counts
+        counts = runnable.dry_run(
+            arrays, sample=sample, seconds=seconds, checks_assumptions=False, on_progress=hopeless(seconds)
+        )[0].counts
     except (NeedsData, Unsupported, ToolFailed, TypeError):
         return None
     return _counted(counts, arrays, "the launch", static=True)
+
+
+def hopeless(seconds: float, clock: Callable[[], float] = time.thread_time) -> Callable[[float], None]:
+    """Returns a function for `Runnable.dry_run` that gets the share that is done. It raises Unsupported if the run will
+    certainly exceed ``seconds``. A share below an earlier one says nothing, because it is of another loop."""
+    started, highest = clock(), 0.0
+
+    def look(share: float) -> None:
+        nonlocal highest
+        spent = clock() - started
+        if share > highest and spent > max(HOPELESS_AFTER, HOPELESS * share) * seconds:
+            raise Unsupported("the run will exceed its time limit: its blocks loop over many tiles")
+        highest = max(highest, share)
+
+    return look
 
 
 def _counted(counts: Counts, arrays: Mapping[str, ArraySpec], whose: str, static: bool) -> CountedWork:

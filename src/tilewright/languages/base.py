@@ -193,7 +193,8 @@ class Language(ABC):
         return lowered.cache_key
 
     def remember(self, built: Sequence[Built]) -> int:
-        """Stores cubins where the language's own launch finds them. Returns the number stored. Default: stores none."""
+        """Stores cubins where the language's own launch finds them, in this process and in others. Returns the number
+        stored. Default: stores none."""
         return 0
 
     def ignored(self, hints: Hints) -> Mapping[str, str]:

@@ -19,10 +19,13 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
     attribute: the name to which a module assigns its plug-in, such as ``LANGUAGE``. Other modules are skipped.
     group: the group of entry points; by default ``folder``.
 
-    Entry points are read last, because reading the metadata of all installed packages takes time. Raises RequestError
-    for an entry point that does not load.
+    A module is loaded when it is reached, so that to find an early plug-in loads no later one. Entry points are read
+    last, because reading the metadata of all installed packages takes time. Raises RequestError for an entry point that
+    does not load.
     """
-    yield from _shipped(folder, attribute)
+    for name in _modules(folder):
+        if (member := _member(f"{folder}.{name}", attribute)) is not None:
+            yield member
     for point in _installed(group or folder, tuple(sys.path)):
         try:
             yield point.load()
@@ -42,10 +45,13 @@ def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
 
 
 @cache
-def _shipped(folder: str, attribute: str) -> tuple[Any, ...]:
-    names = [module.name for module in pkgutil.iter_modules(import_module(folder).__path__)]
-    members = [getattr(import_module(f"{folder}.{name}"), attribute, None) for name in names]
-    return tuple(member for member in members if member is not None)
+def _modules(folder: str) -> tuple[str, ...]:
+    return tuple(module.name for module in pkgutil.iter_modules(import_module(folder).__path__))
+
+
+@cache
+def _member(module: str, attribute: str) -> Any:
+    return getattr(import_module(module), attribute, None)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 from tests.compile.test_screen_recorded import NAMES, ROOT, case_of, sweeps
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, until
 from tests.runtime.caller_kernels import (
     CpuMachine,
     double_in_place,
@@ -29,6 +29,7 @@ from tilewright.hardware.architectures import board
 from tilewright.hardware.executions import Work
 from tilewright.inspect.work import count_launch
 from tilewright.languages.cutile import private as cutile_private
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.machine_code import cubin
 from tilewright.race.rules import Policy
 from tilewright.runtime.search import building, screening
@@ -38,6 +39,7 @@ from tilewright.runtime.search.trials import Trial
 from tilewright.runtime.search.triton_trials import TritonTrial
 from tilewright.task.loading import load_task
 from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.worker.client import RaceClient
 
 MANY = [{"TILE": tile, "blocks": blocks} for tile in (64, 128, 256, 512) for blocks in (16, 64, 256, 1024)]
 """More than are raced: four codes, each under four grids."""
@@ -125,6 +127,42 @@ def test_where_work_depends_on_data_all_that_do_not_spill_are_raced() -> None:
     machine = CpuMachine(doubles)
     searched(machine, kernel=looked_up)
     assert len(machine.raced) == len(MANY)
+
+
+def test_where_nothing_can_be_predicted_nvdisasm_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers that end before the count are read in full: the number of instructions then decides no tie."""
+    searches: list[building.Building] = []
+    assemble, read = CuTile.assemble, building.read_all
+    read_in_full: list[int] = []
+
+    def uncounted(self: building.Building, *_: Any) -> None:
+        assert until(lambda: read_in_full)
+        searches.append(self)
+
+    def after_the_first(self: CuTile, lowered: Any, seconds: float) -> Any:
+        built = assemble(self, lowered, seconds)
+        if "_I64_" not in lowered.symbol:  # TILE=64, the first
+            assert until(lambda: searches and not searches[0].predicts)
+        return built
+
+    def reading(cubins: Sequence[bytes]) -> Any:
+        read_in_full.append(len(cubins))
+        return read(cubins)
+
+    monkeypatch.setattr(building.Building, "counted", uncounted)
+    monkeypatch.setattr(CuTile, "assemble", after_the_first)
+    monkeypatch.setattr(building, "read_all", reading)
+    costs: list[int] = []
+    race = RaceClient.race
+
+    def raced(self: RaceClient, workload: str, contestants: Any, **rest: Any) -> Any:
+        costs.extend(len(each.cost) for each in contestants)
+        return race(self, workload, contestants, **rest)
+
+    monkeypatch.setattr(RaceClient, "race", raced)
+    machine = CpuMachine(doubles)
+    searched(machine)
+    assert read_in_full == [1] and len(machine.raced) == len(MANY) and set(costs) == {3}
 
 
 def test_on_an_unknown_board_all_that_do_not_spill_are_raced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,15 @@ X-08, X-23, X-24, F-5, Part 7 checks 5 and 7)."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import until
 from tests.runtime.caller_kernels import (
     CpuMachine,
     double_in_place,
@@ -58,6 +61,41 @@ def test_the_fastest_is_found_and_each_has_its_outcome() -> None:
     assert [one.us for one in result.outcomes] == pytest.approx([20, 12, 10], rel=0.01)
     assert all(one.error_margin_us < 0.1 and one.samples >= 6 for one in result.outcomes)  # type: ignore[operator]
     assert set(result.seconds) == {"lower", "compile", "verify", "race"}
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_no_full_collection_of_garbage_before_the_compilers_start(
+    error: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards, and after an error, all is as before."""
+    x, y = vectors()
+    before, during = gc.get_threshold(), []
+    lower = CuTile.lower
+
+    def seen(self: CuTile, *given: Any) -> Any:
+        during.append(gc.get_threshold())
+        if error is not None:
+            raise error
+        return lower(self, *given)
+
+    monkeypatch.setattr(CuTile, "lower", seen)
+    with pytest.raises(error) if error else nullcontext():
+        found(space(64, 128), CpuMachine(doubles), on(x, y))
+    assert set(during) == {(*before[:2], 1 << 30)} and gc.get_threshold() == before
+
+
+def test_tile_ir_is_read_while_compilers_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = vectors()
+    assemble = CuTile.assemble
+
+    def when_all_are_read(self: CuTile, lowered: Any, seconds: float) -> Any:
+        assert until(lambda: building._module.cache_info().currsize == 3), "read before the first cubin is there"
+        return assemble(self, lowered, seconds)
+
+    monkeypatch.setattr(CuTile, "assemble", when_all_are_read)
+    result = found(space(64, 128, 256), CpuMachine(doubles), on(x, y))
+    assert [one.status for one in result.outcomes] == ["timed"] * 3
+    assert building._module.cache_info().currsize == 0, "what is large is not kept"
 
 
 def test_shipped_wins_a_tie() -> None:

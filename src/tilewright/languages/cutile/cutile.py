@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,7 +116,11 @@ class CuTile(Language):
         return private.cache_key(find_tileiras(), lowered.arch, int(_opt_level(lowered) or 0), lowered.code)
 
     def remember(self, built: Sequence[Built]) -> int:
-        return private.store([each for each in built if each.cache_key])
+        known = [each for each in built if each.cache_key]
+        for each in known:
+            _cached(_CUBINS, EXPORTED, each.cache_key, partial(getattr, each, "cubin"))
+        private.launch_with(_remembered)
+        return private.store(known)
 
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(_given(hints).items()))
@@ -156,8 +160,10 @@ def _plain(kernel: ct.kernel, arch: str) -> ct.kernel:
 EXPORTED, FRONT_ENDS = 256, 32
 """The sizes of the two caches: the number of bytecodes, and the number of kernels whose IR is kept. A check lowers one
 kernel for the same signature hundreds of times. A search lowers a kernel once for each set of hints."""
-_EXPORTED: dict[tuple[object, ...], bytes] = {}
-_FRONT_ENDS: dict[tuple[object, ...], Callable[[ct.kernel], bytes]] = {}
+_EXPORTED: dict[Hashable, bytes] = {}
+_FRONT_ENDS: dict[Hashable, Callable[[ct.kernel], bytes]] = {}
+_CUBINS: dict[Hashable, bytes] = {}
+"""The cubins that `CuTile.remember` stored, by their key in cuTile's disk cache; at most `EXPORTED`."""
 
 
 def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
@@ -167,13 +173,27 @@ def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: s
     that they read. The front end's IR does not depend on hints, so kernels that differ only in hints share the IR.
     """
     version = bytecode_version(find_tileiras())
-    key = (function_of(kernel), source_of(kernel), repr(signature.parameters), signature.symbol, arch, version)
+    key, hinted = _keys(kernel, signature, arch, version)
     front_end = _cached(_FRONT_ENDS, FRONT_ENDS, key, lambda: private.front_end(kernel, signature, arch, version))
-    hints = repr(private.decorated_hints(kernel, arch))
-    return _cached(_EXPORTED, EXPORTED, (*key, hints), lambda: front_end(kernel))
+    return _cached(_EXPORTED, EXPORTED, hinted, lambda: front_end(kernel))
 
 
-def _cached(cache: dict[tuple[object, ...], T], most: int, key: tuple[object, ...], make: Callable[[], T]) -> T:
+def _remembered(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes | None:
+    """Returns the cubin of a kernel that was lowered and remembered in this process, else None."""
+    tool = find_tileiras()
+    code = _EXPORTED.get(_keys(kernel, signature, arch, bytecode_version(tool))[1])
+    return None if code is None else _CUBINS.get(private.cache_key(tool, arch, private.opt_level(kernel, arch), code))
+
+
+def _keys(
+    kernel: ct.kernel, signature: compilation.KernelSignature, arch: str, version: str | None
+) -> tuple[Hashable, Hashable]:
+    """Returns the keys of a kernel's IR and of its bytecode."""
+    key = (function_of(kernel), source_of(kernel), repr(signature.parameters), signature.symbol, arch, version)
+    return key, (*key, repr(private.decorated_hints(kernel, arch)))
+
+
+def _cached(cache: dict[Hashable, T], most: int, key: Hashable, make: Callable[[], T]) -> T:
     """Returns the value of a key in a cache. Calls ``make`` if the value is missing.
 
     If the cache then has more than ``most`` values, the oldest value is removed.

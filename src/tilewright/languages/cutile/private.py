@@ -7,11 +7,13 @@ because Tilewright cannot store its cubin in cuTile's disk cache.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import sys
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +32,8 @@ DEFAULTS_SEEN = (((13, 4), "sm_90"),)
 """The versions of tileiras and the architectures with which the default hints were found."""
 BYTECODE_VERSIONS = ((13, 1), (13, 2), (13, 3), (13, 4))
 """The bytecode versions that cuda-tile 1.7 writes without development features."""
+PREVIEW_BYTE = 10
+"""The place in bytecode whose lowest bit says that the code uses preview features."""
 
 
 def is_known() -> bool:
@@ -91,6 +95,41 @@ def front_end(
             return bytes(_compile._get_bytecode(ir, hinted._compiler_options, anonymize_debug_info=False).bytecode)
 
     return written
+
+
+def launch_with(find: Callable[[ct.kernel, compilation.KernelSignature, str], bytes | None]) -> None:
+    """Makes launches ask ``find`` for the cubin of a new kernel object before cuda-tile compiles it.
+
+    Without this, the first launch of each kernel object runs the front end, even if its cubin is in cuTile's disk
+    cache. Does nothing with an unknown cuda-tile.
+
+    find: gets a kernel, a signature with its symbol, and an architecture. None: cuda-tile compiles.
+    """
+    compiled = ct.kernel._compile
+    if not is_known() or hasattr(compiled, "__wrapped__"):
+        return
+
+    @functools.wraps(compiled)
+    def found(
+        kernel: ct.kernel, signature: compilation.KernelSignature, context: Any, compute_capability: Any = None
+    ) -> tuple[Any, ...]:
+        with suppress(Exception):  # cuda-tile reports what is wrong with the kernel
+            if compute_capability is not None and not _is_shown(context):
+                signed = signature.with_mangled_symbol(function_name(kernel)) if signature.symbol is None else signature
+                if (cubin := find(kernel, signed, "sm_{}{}".format(*compute_capability))) is not None:
+                    return cubin, signed.symbol, None, ()
+        made: tuple[Any, ...] = compiled(kernel, signature, context, compute_capability)
+        return made
+
+    ct.kernel._compile = found
+
+
+def _is_shown(context: Any) -> bool:
+    """Returns whether cuda-tile has to show what it compiles, or compiles for a debugger."""
+    from cuda.tile import _compile
+
+    shown = (_compile.CUDA_TILE_DUMP_BYTECODE, _compile.CUDA_TILE_DUMP_TILEIR, context.config.log_cutile_ir)
+    return any((*shown, context.config.log_tileir, _compile.EXPERIMENTAL_CUDA_TILE_DEBUG_BUILD))
 
 
 @dataclass(frozen=True)
@@ -189,8 +228,11 @@ def error_place(error: ct.TileError) -> str:
 
 
 def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | None:
-    """Returns the key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown."""
-    if not is_known() or cache_directory() is None:
+    """Returns the key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown.
+
+    Also None if a launch would give the compiler more than the bytecode, such as libraries with foreign functions.
+    """
+    if not is_known() or cache_directory() is None or bytecode[PREVIEW_BYTE] & 1:
         return None
     try:
         from cutile_cache import _cache

@@ -1,17 +1,19 @@
 """Lowers trials in this process, and compiles them in parallel to cubins.
 
-The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. The cubins go into the language's own disk
-cache, where the launches find them. If there are few trials, only the headers of their machine code are read, because
-starting nvdisasm takes longer than launching all trials. If there are more trials than can be raced, the instructions
-are read too, to predict which trials are the fastest.
+The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. `Language.remember` puts the cubins where the
+launches find them. If there are few trials, only the headers of their machine code are read, because starting nvdisasm
+takes longer than launching all trials. If there are more trials than can be raced, the instructions are read too, to
+predict which trials are the fastest, unless the work of a launch cannot be counted.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +23,7 @@ from tilewright.compile.pool import CompilerPool
 from tilewright.compile.screen import RACED, same_work
 from tilewright.errors import TilewrightError, ToolFailed, in_one_line
 from tilewright.languages.base import Argument, ListArgument, Lowered
-from tilewright.machine_code.cubin import headers, read_all
+from tilewright.machine_code.cubin import MachineCodeError, headers, read_all
 from tilewright.progress import timed
 from tilewright.records import Built, Configuration, Failed, LaunchFacts, MachineCode
 from tilewright.runtime.search.trials import FailedTrial, SpecifiedTrial, Trial
@@ -30,6 +32,7 @@ from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry, TileModule
+from tilewright.tools.background import in_thread
 
 if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
@@ -92,20 +95,26 @@ class Building:
         predicted = all(trial.is_predicted for trial in trials if isinstance(trial, Trial))
         self.many = predicted and len(trials) > RACED + 1
         """Whether there are more trials than can be raced, so that a prediction chooses."""
-        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read_all if self.many else headers, _entry)
+        self.predicts = self.many
+        """False as soon as it is known that nothing can be predicted. Then no more instructions are read."""
+        self._reading, self._ended = Future[None](), False
+        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, self._read, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
     def __enter__(self) -> Building:
         self._pool.__enter__()
         try:
-            with timed(self.seconds, "lower"):
+            with timed(self.seconds, "lower"), no_full_collection():
                 self._start()
         except BaseException as error:
             self._pool.__exit__(type(error), error, None)
             raise
+        self._reading = in_thread(self._read_ahead, "read")
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._ended = True
+        wait((self._reading,))  # it would disturb a race
         _module.cache_clear()  # the search no longer needs these, and they are large
         self._pool.__exit__(*raised)
 
@@ -113,6 +122,18 @@ class Building:
         """Returns the counted work of a trial before it is compiled; None if counting is impossible."""
         lowered = self._lowered.get(index)
         return None if lowered is None else _counted(self._described[index], lowered, seconds, blocks)
+
+    def _read_ahead(self) -> None:
+        """Reads the Tile IR of the trials while compilers run: before a launch, it shows which arrays are written. That
+        of the first is read for the count."""
+        for index, lowered in list(self._lowered.items()):
+            if self._ended:
+                return
+            if index != self._first and lowered.is_tile_ir:
+                _module(lowered)
+
+    def _read(self, cubins: Sequence[bytes]) -> Sequence[MachineCode | MachineCodeError]:
+        return read_all(cubins) if self.predicts else headers(cubins)
 
     def get(self, index: int) -> Ready | FailedTrial:
         """Waits for the trial with this index, and returns it."""
@@ -180,12 +201,24 @@ class Building:
         described, lowered = self._described[index], self._lowered[index]
         facts, failed = built.facts if isinstance(built, Built) else LaunchFacts(), described.trial.failed
         ready = failed(code) if isinstance(code, Failed) else Ready(described, lowered, code.launched_with(facts))
-        if self.many and isinstance(ready, Ready) and ready.code.unread:
+        if self.predicts and isinstance(ready, Ready) and ready.code.unread:
             warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
         if isinstance(built, Built):
             with suppress(Exception):  # for example a full disk or a locked cache: the launch then compiles again
                 described.language.remember([built])
         return ready
+
+
+@contextmanager
+def no_full_collection() -> Iterator[None]:
+    """Postpones full collections of garbage. The front ends make so many objects that one is due, which walks over all
+    objects of the program for 0.1 s or more: better while compilers run than before they start."""
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, 1 << 30)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, middle, old)
 
 
 @lru_cache(maxsize=64)

@@ -69,6 +69,8 @@ class TrialRunner:
     errors: the class of the error that a trial's launch raised, by index.
     times: the time of each trial in the last race, in µs, by index.
     notes: remarks about the baseline and the races.
+    instructions_known: whether the number of instructions was read in the same way for all trials, so that it may
+        decide between tied ones.
     """
 
     def __init__(self, device: Device, ready: Mapping[int, Ready]) -> None:
@@ -78,10 +80,12 @@ class TrialRunner:
         self.errors: dict[int, type[Exception]] = {}
         self.times: dict[int, float] = {}
         self.notes: dict[str, None] = {}
+        self.instructions_known = True
 
     def contestant(self, index: int) -> Contestant:
-        ready = self.ready[index]
-        return Contestant(str(index), ask.Configured(Configuration.of({"place": index})), cost_of(ready.code))
+        cost = cost_of(self.ready[index].code)
+        source = ask.Configured(Configuration.of({"place": index}))
+        return Contestant(str(index), source, cost if self.instructions_known else cost[:-1])
 
     def run(
         self, step: ask.Step[Any], *, silence: float | None = None, on_progress: Callable[[Any], None] = ignore

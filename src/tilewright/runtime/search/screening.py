@@ -44,9 +44,10 @@ class LiveScreen:
         """Begins to count. Other trials are compiled, and the first ones are launched, meanwhile."""
 
         def count() -> CountedWork | None:
-            if board is None:
-                return None
-            return building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS)
+            known = board is not None
+            work = building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS) if known else None
+            building.predicts = building.predicts and work is not None
+            return work
 
         return cls(board, in_thread(count, "count"))
 

@@ -106,11 +106,13 @@ class _SearchRun:
 
     representative: maps the identity of a trial's work to the trial with this work that was compiled first.
     correct: the trials whose outputs agree with the reference; the baseline is the first.
+    many: `Building.many`.
     """
 
     runner: TrialRunner
     client: RaceClient
     screen: LiveScreen
+    many: bool
 
     def __init__(
         self, trials: list[Trial | FailedTrial], device: Device, policy: Policy, shipped: int, progress: Progress
@@ -160,6 +162,7 @@ class _SearchRun:
             self.runner = TrialRunner(self.device, self.ready)
             self.client = RaceClient(self.runner, self.policy, 0, self.progress, too_fast=self._too_fast)
             self.screen = LiveScreen.of(self.device.board, building, self.shipped)
+            self.many = building.many
             try:
                 yield building
             finally:
@@ -238,6 +241,7 @@ class _SearchRun:
 
     def _race(self) -> SearchResult:
         self.screen.wait()
+        self.runner.instructions_known = not self.many or self.screen.work is not None
         chosen, left_out = self._chosen()
         field = sorted(chosen, key=lambda index: (index != self.shipped, index))
         contestants = [self.runner.contestant(index) for index in field]

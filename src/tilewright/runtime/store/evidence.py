@@ -21,7 +21,6 @@ from tilewright.runtime.search.trials import FailedTrial, label
 from tilewright.runtime.store.winners import Place, Winner
 
 if TYPE_CHECKING:
-    from tilewright.runtime.capture.described import DescribedLaunch
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
 
@@ -74,15 +73,19 @@ def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> 
         for name, trial in chosen.items()
         if not isinstance(trial, FailedTrial)
     }
-    return {name: replace(launch, text=_text(launch)).to_json() for name, launch in launches.items()}
+    places = {(launch.file, launch.qualname) for launch in launches.values()}
+    texts = {place: _text(*place) for place in places}  # often one: to read a file takes longer than all else here
+    return {
+        name: replace(launch, text=texts[launch.file, launch.qualname]).to_json() for name, launch in launches.items()
+    }
 
 
-def _text(launch: DescribedLaunch) -> str:
+def _text(file: str, qualname: str) -> str:
     """Returns the digest that `unchanged` compares before it executes the kernel's file; empty without a file."""
     from tilewright.source.needed import digest_of_needed
 
     try:
-        return digest_of_needed(Path(launch.file), launch.qualname)
+        return digest_of_needed(Path(file), qualname)
     except RequestError:  # a kernel of a notebook or of another generated source
         return ""
 

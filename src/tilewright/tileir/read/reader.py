@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.errors import ToolFailed, first_line
@@ -23,12 +24,26 @@ from tilewright.tools import child
 
 TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 _COUNT = re.compile(r":(\d{1,4})(?!\w)")
+_HINTED = re.compile(r"\A *entry @.*\)( optimization_hints(=<.*>)) \{$", re.MULTILINE)
 
 
 @lru_cache(256)  # a kernel's code is read by the check, the count and the screen
 def read_bytecode(code: bytes) -> TileModule:
-    """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, ToolFailed without tileirdisasm."""
-    return read(disassemble(code))
+    """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, ToolFailed without tileirdisasm.
+
+    Codes of one kernel that differ only in the entry's hints share their operations, which are read once.
+    """
+    text = disassemble(code)
+    if (hinted := _HINTED.search(text)) is None:
+        return read(text)
+    module = _read_once(text[: hinted.start(1)] + text[hinted.end(1) :])
+    first, *others = module.entries
+    return replace(module, entries=(replace(first, hints=literals.read_hints(Scanner(hinted[2]))), *others))
+
+
+@lru_cache(64)
+def _read_once(text: str) -> TileModule:
+    return read(text)
 
 
 def read(text: str) -> TileModule:
