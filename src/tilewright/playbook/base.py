@@ -25,7 +25,8 @@ from tilewright.languages import language_of
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.records import Bound, MachineCode, Value, Workload
-from tilewright.source.syntax import Function, Node, Source
+from tilewright.source.parsed import Node
+from tilewright.source.syntax import Function, Source
 from tilewright.task.task import Launch, Task
 
 P = ParamSpec("P")

@@ -16,7 +16,8 @@ import libcst as cst
 from tilewright.playbook.analyses.task_code import own_kernel
 from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site, Values, refusal, unless_refused
 from tilewright.records import Value
-from tilewright.source.syntax import Function, Line, Node, Source
+from tilewright.source.parsed import Node
+from tilewright.source.syntax import Function, Line, Source
 
 
 @dataclass(frozen=True, eq=False)

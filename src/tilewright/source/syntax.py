@@ -6,21 +6,19 @@ A `Source` never changes: `Source.changed` replaces nodes and returns a new `Sou
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from tilewright.errors import TaskError
+from tilewright.source.parsed import Node, Parsed
 from tilewright.source.source_file import SourceFile
 from tilewright.source.values import Known, value_of_text
 
-Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
 Expression = cst.BaseExpression
 Line = cst.SimpleStatementLine
@@ -32,57 +30,7 @@ If the replacement is a function, the function is called with the node, after th
 """
 
 
-class _Parsed:
-    """The tree of one text. All `Source`s with equal text share one tree, because libcst's nodes never change."""
-
-    def __init__(self, text: str) -> None:
-        self.wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)  # no node is twice in a new tree
-        self._kinds: dict[type[cst.CSTNode], Any] = {}
-
-    @cached_property
-    def positions(self) -> Mapping[cst.CSTNode, object]:
-        return dict(self.wrapper.resolve(PositionProvider))
-
-    @property
-    def parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
-        return self._walked[2]
-
-    @property
-    def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and for each node the slice of this list that holds its subtree."""
-        return self._walked[:2]
-
-    @cached_property
-    def _walked(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, tuple[int, int]], dict[cst.CSTNode, cst.CSTNode]]:
-        """The parts of `order`, and the parent of each node. All results come from one walk.
-
-        Two walks would give different nodes, because libcst makes a new node for each list of children.
-        """
-        nodes: list[cst.CSTNode] = []
-        reach: dict[cst.CSTNode, tuple[int, int]] = {}
-        parents: dict[cst.CSTNode, cst.CSTNode] = {}
-
-        def walk(node: cst.CSTNode) -> None:
-            start = len(nodes)
-            nodes.append(node)
-            for child in node.children:
-                parents[child] = node
-                walk(child)
-            reach[node] = (start, len(nodes))
-
-        walk(self.wrapper.module)
-        return nodes, reach, parents
-
-    def of_kind(self, kind: type[Node]) -> tuple[list[int], list[Node]]:
-        """Returns all nodes of one class in the order of the text, after the place of each in `order`."""
-        known: tuple[list[int], list[Node]] | None = self._kinds.get(kind)
-        if known is None:
-            found = [(place, node) for place, node in enumerate(self.order[0]) if isinstance(node, kind)]
-            known = self._kinds[kind] = [place for place, _ in found], [node for _, node in found]
-        return known
-
-
-_parsed_text = lru_cache(64)(_Parsed)  # every playbook entry reads the text of the best version so far
+_parsed_text = lru_cache(64)(Parsed)  # every playbook entry reads the text of the best version so far
 
 
 @dataclass(frozen=True)
@@ -93,7 +41,7 @@ class Source:
     text: str
 
     @property
-    def _parsed(self) -> _Parsed:
+    def _parsed(self) -> Parsed:
         try:
             return _parsed_text(self.text)
         except cst.ParserSyntaxError as error:
@@ -101,15 +49,14 @@ class Source:
 
     @property
     def module(self) -> cst.Module:
-        return self._parsed.wrapper.module
+        return self._parsed.module
 
     def place(self, node: cst.CSTNode) -> tuple[int, int]:
         """Returns the line (from 1) and the column (from 0) where ``node`` begins."""
-        start = self._parsed.positions[node].start  # type: ignore[attr-defined]
-        return start.line, start.column
+        return self._parsed.place(node)
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        return self._parsed.parents.get(node)
+        return self._parsed.parent(node)
 
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yields the nodes around ``node``, from the nearest to the module."""
@@ -123,12 +70,13 @@ class Source:
 
     def every(self, kind: type[Node], inside: cst.CSTNode | None = None) -> list[Node]:
         """Returns all nodes of one class in the order of the text, below ``inside`` or in the whole file."""
-        root, (_, reach) = inside or self.module, self._parsed.order
-        if root not in reach:
-            return [node for node in _walk(root) if isinstance(node, kind)]
-        # Uses the nodes of one walk, because libcst makes new children at each request.
-        (start, end), (places, found) = reach[root], self._parsed.of_kind(kind)
-        return found[bisect_left(places, start) : bisect_left(places, end)]
+        parsed = self._parsed
+        if inside is None or inside is parsed.module:
+            own = [parsed.module] if isinstance(parsed.module, kind) else []
+            return [*own, *(node for part in parsed.parts for node in part.every(kind))]
+        if (part := parsed.part_of(inside)) is None:
+            return [node for node in _walk(inside) if isinstance(node, kind)]
+        return part.every(kind, inside)
 
     def changed(self, changes: Changes) -> Source:
         """Returns the source with the nodes in ``changes`` replaced."""
@@ -136,9 +84,9 @@ class Source:
 
     def replaced(self, changes: Changes) -> str:
         """Returns the text with the nodes in ``changes`` replaced."""
-        changed = self.module.visit(_Swap(changes, self._parsed.parents))
+        changed = self.module.visit(_Swap(changes, self._parsed.parent))
         assert isinstance(changed, cst.Module)
-        return changed.code
+        return self._parsed.code(changed)
 
     # Functions and calls --------------------------------------------------------------------------
 
@@ -240,13 +188,15 @@ class Source:
 
 
 class _Swap(cst.CSTTransformer):
-    def __init__(self, changes: Changes, parents: Mapping[cst.CSTNode, cst.CSTNode]) -> None:
+    def __init__(self, changes: Changes, parent: Callable[[cst.CSTNode], cst.CSTNode | None]) -> None:
         super().__init__()
         self.changes = {id(node): new for node, new in changes.items()}
         self.around = set[cst.CSTNode]()
         for node in changes:
-            while node in parents and (node := parents[node]) not in self.around:
-                self.around.add(node)
+            above = parent(node)
+            while above is not None and above not in self.around:
+                self.around.add(above)
+                above = parent(above)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node in self.around  # libcst copies what is visited

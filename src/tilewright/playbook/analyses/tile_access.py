@@ -68,18 +68,29 @@ def convertible(
 def with_accesses(source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]) -> str:
     """Returns the text with all ``possible`` accesses converted, and without assignments that are no longer read."""
     read, changed = set[str](), source
-    while (access := next(possible(changed), None)) is not None:
-        read |= access.read
-        new = changed.changed({access.call: cst.parse_expression(access.text())})
-        line = changed.place(access.call)[0] - 1
-        if len(new.text.splitlines()[line]) > LINE:
-            written = changed.text.splitlines()[line]
-            columns = LINE - (len(written) - len(written.lstrip()))  # libcst indents the lines within parentheses
-            new = changed.changed({access.call: cst.parse_expression(access.text(columns))})
-        changed = new
+    while accesses := _outermost(changed, list(possible(changed))):
+        read.update(*(access.read for access in accesses))
+        texts = {access.call: access.text(_columns(changed, access)) for access in accesses}
+        changed = changed.changed({call: cst.parse_expression(text) for call, text in texts.items()})
     if changed is source:
         raise NotApplicable(f"{function} has no access of this kind that can be replaced")
     return without_dead(changed, function, read).text
+
+
+def _outermost(source: Source, accesses: Sequence[Converted]) -> list[Converted]:
+    """Returns the accesses that are not inside another of them: a scatter may store what a gather loads."""
+    inside = {call for access in accesses for call in source.every(cst.Call, access.call)[1:]}
+    return [access for access in accesses if access.call not in inside]
+
+
+def _columns(source: Source, access: Converted) -> int | None:
+    """Returns how many columns the arguments may have on lines of their own; None if the access fits into its line."""
+    line, column = source.place(access.call)
+    lines = source.text.splitlines()[line - 1 :]
+    after = "\n".join(lines)[column + len(source.code(access.call)) :].partition("\n")[0]
+    if column + len(access.text()) + len(after) <= LINE:
+        return None
+    return LINE - (len(lines[0]) - len(lines[0].lstrip()))  # libcst indents the lines within parentheses
 
 
 def converted(source: Source, call: cst.Call) -> Converted:

@@ -35,7 +35,12 @@ class VectorProduct(Rewriting[Rewritable[cst.Call]]):
         eases=("issue slots", "tensor path", "residency", "bytes in flight"),
         together=HINTS_OF_TILES,
         order=52,
-        effect=Effect.assumed(1.0, 1.4),
+        effect=Effect(
+            0.95,
+            2.1,
+            "bf16 vector × matrix 4096×14336 90.2 → 41.5 µs with tiles of its own; a sum over 64 splits 27.3 → 29.1 µs; H200",
+            "2026-11-29",
+        ),
     )
     missing = "no product with a vector begins here"
     most = 4
