@@ -55,6 +55,8 @@ ROW_BYTES = 8
 """Extra bytes of memory traffic for each contiguous row of a tile."""
 ROWS = 64
 """Rows of a tile that an instruction for a whole warpgroup multiplies. Smaller tiles use an older instruction."""
+EXCHANGE_US = 0.7
+"""Time of an iteration in which warpgroups exchange reduced values and products through shared memory."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,15 @@ class _Launched:
         while True:
             given = min(MOST_REGISTERS, FILE // (threads * occupancy) // CTA_REGISTERS * CTA_REGISTERS)
             consumer = min(CONSUMER, (given * threads - COPYING * WARPGROUP) / (WARP * warps))
-            if needed <= consumer or occupancy == 1 or not (products and warps > 4):
+            if needed <= consumer or occupancy == 1 or not self._lowered(warps, given):
                 return _Threads(warps, self._resident(occupancy), consumer, max(0.0, needed - consumer), True)
             occupancy -= 1
+
+    def _lowered(self, warps: int, given: int) -> bool:
+        if not self.kernel.on_tensor_cores:
+            return False
+        largest = max(op.tile().size for op in self.kernel.products) / self.cluster / (WARP * warps)
+        return warps > 4 or largest > given
 
     def _together(self, warps: int, occupancy: int) -> _Threads:
         threads = WARP * warps
@@ -212,7 +220,7 @@ class _Launched:
             return self.kernel.live / threads
         own = part.accumulators / threads
         if self.kernel.on_tensor_cores:
-            return own
+            return own + part.factors / threads
         # On the CUDA cores, a thread keeps all factors of its share of the result, which is about square.
         return own + 2 * math.sqrt(own) * max(op.tile("lhs").shape[-1] for op in part.products)
 
@@ -294,7 +302,17 @@ class _Launched:
             loading = sum(runs for runs, part in zip(self.runs[1:], self.kernel.parts[1:], strict=True) if part.loaded)
             wait = prediction.WAIT_US * min(1.0, words / self.threads.registers) + LOAD_US * loading
         life = prediction.START_US + clocks / self.board.boost_clock_mhz + prediction.ITERATION_US * sum(self.runs[1:])
-        return self.waves * (life + wait)
+        return self.waves * (life + wait + EXCHANGE_US * self._exchanges())
+
+    def _exchanges(self) -> float:
+        """Returns how often the warpgroups of a CTA wait for each other: if the rows of a tile do not suffice for all of
+        them, they share rows. Then they exchange the reduced values of these rows, and factors of later products."""
+        if not self.kernel.on_tensor_cores or self._rows() * WARP * 4 >= ROWS * WARP * self.threads.warps:
+            return 0.0
+        return sum(runs for runs, part in zip(self.runs[1:], self.kernel.parts[1:], strict=True) if part.folds and part.products)
+
+    def _rows(self) -> int:
+        return min(op.tile("lhs").shape[-2] for op in self.kernel.products)
 
     def _spill_us(self) -> float:
         spilled = 2 * 4 * self.threads.spilled * WARP * self.threads.warps * self.ctas * max(self.runs)
