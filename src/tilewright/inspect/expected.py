@@ -56,7 +56,8 @@ ROW_BYTES = 8
 ROWS = 64
 """Rows of a tile that an instruction for a whole warpgroup multiplies. Smaller tiles use an older instruction."""
 EXCHANGE_US = 0.7
-"""Time of an iteration in which warpgroups exchange reduced values and products through shared memory."""
+"""Time of an iteration in which warpgroups exchange reduced values, and the factors made of them, through shared memory.
+It was read from the times of attention with 64 rows and 4 or 8 warps."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,11 @@ class ExpectedTimes:
         lowered = self._read(configuration)
         return configuration if lowered is None else lowered.identity
 
+    def code(self, configuration: Configuration) -> Hashable:
+        """Returns a key that is equal for configurations, also of other workloads, that are compiled once."""
+        lowered = self._read(configuration)
+        return (self.workload.name, configuration) if lowered is None else lowered.identity[0]
+
     def _us(self, configuration: Configuration, ways: Sequence[bool]) -> float | None:
         lowered = self._read(configuration)
         if lowered is None or lowered.outline is None:
@@ -146,7 +152,8 @@ class _Lowered:
     outline: Outline | None
     grid: tuple[int, ...]
     hints: Hints
-    identity: Hashable
+    identity: tuple[Hashable, ...]
+    """The code, the grid and the arguments."""
 
 
 def _outline_of(lowered: Lowered) -> Outline | None:
@@ -185,9 +192,12 @@ class _Launched:
     # Threads --------------------------------------------------------------------------------------
 
     def _apart(self, warps: int, occupancy: int) -> _Threads:
-        """With several consuming warpgroups, the compiler lowers the occupancy until the accumulators fit."""
+        """The compiler lowers the occupancy until the accumulators fit, if the products run on tensor cores."""
         products, threads = bool(self.kernel.products), WARPGROUP + WARP * warps
-        needed = (OWN_PRODUCTS if products else OWN) + self._live(WARP * warps)
+        live = self._live(WARP * warps)
+        needed = OWN_PRODUCTS + live if products else OWN + LIVE * live
+        if not products and 2 * max(part.loaded for part in self.kernel.parts) * occupancy > 227 * 1024:
+            occupancy = 1
         while True:
             given = min(MOST_REGISTERS, FILE // (threads * occupancy) // CTA_REGISTERS * CTA_REGISTERS)
             consumer = min(CONSUMER, (given * threads - COPYING * WARPGROUP) / (WARP * warps))
@@ -196,6 +206,10 @@ class _Launched:
             occupancy -= 1
 
     def _lowered(self, warps: int, given: int) -> bool:
+        """Returns whether the compiler lowers an occupancy with which values do not fit into registers.
+
+        With one consuming warpgroup, only if the largest accumulator does not fit into a thread's equal share, ``given``.
+        """
         if not self.kernel.on_tensor_cores:
             return False
         largest = max(op.tile().size for op in self.kernel.products) / self.cluster / (WARP * warps)
@@ -283,7 +297,7 @@ class _Launched:
         if not self.kernel.on_tensor_cores:
             return 0.0
         rate = self.board.achievable_tflops("tfloat32" if self.work.dtype == "float32" else self.work.dtype)
-        if min(op.tile("lhs").shape[-2] for op in self.kernel.products) < ROWS:
+        if self._rows() < ROWS:
             rate *= prediction.MMA_SYNC_SHARE["HGMMA", "HMMA"]
         stored = max(part.stored for part in self.kernel.parts) / 2 / self.cluster
         longer = 1 + prediction.ALONE * 8192 / max(1.0, stored * self.threads.resident)
@@ -305,13 +319,18 @@ class _Launched:
         return self.waves * (life + wait + EXCHANGE_US * self._exchanges())
 
     def _exchanges(self) -> float:
-        """Returns how often the warpgroups of a CTA wait for each other: if the rows of a tile do not suffice for all of
-        them, they share rows. Then they exchange the reduced values of these rows, and factors of later products."""
-        if not self.kernel.on_tensor_cores or self._rows() * WARP * 4 >= ROWS * WARP * self.threads.warps:
+        """Returns how often the warpgroups of a CTA exchange values of the rows that they share.
+
+        They share rows if a product's tile has too few for all of them.
+        """
+        groups = WARP * self.threads.warps // WARPGROUP
+        if not self.kernel.on_tensor_cores or self._rows() >= ROWS * groups:
             return 0.0
-        return sum(runs for runs, part in zip(self.runs[1:], self.kernel.parts[1:], strict=True) if part.folds and part.products)
+        loops = zip(self.runs[1:], self.kernel.parts[1:], strict=True)
+        return sum(runs for runs, part in loops if part.folds and part.products)
 
     def _rows(self) -> int:
+        """Returns the rows of the smallest tile that a product multiplies."""
         return min(op.tile("lhs").shape[-2] for op in self.kernel.products)
 
     def _spill_us(self) -> float:
