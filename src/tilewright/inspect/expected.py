@@ -56,8 +56,8 @@ ROW_BYTES = 8
 ROWS = 64
 """Rows of a tile that an instruction for a whole warpgroup multiplies. Smaller tiles use an older instruction."""
 EXCHANGE_US = 0.7
-"""Time of an iteration in which warpgroups exchange reduced values, and the factors made of them, through shared memory.
-It was read from the times of attention with 64 rows and 4 or 8 warps."""
+"""Time of an iteration in which warpgroups exchange reduced values, and factors made of them, through shared memory. It
+was read from the times of attention with 64 rows and 4 or 8 warps."""
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,7 @@ class _Launched:
     def _apart(self, warps: int, occupancy: int) -> _Threads:
         """The compiler lowers the occupancy until the accumulators fit, if the products run on tensor cores."""
         products, threads = bool(self.kernel.products), WARPGROUP + WARP * warps
-        live = self._live(WARP * warps)
-        needed = OWN_PRODUCTS + live if products else OWN + LIVE * live
-        if not products and 2 * max(part.loaded for part in self.kernel.parts) * occupancy > 227 * 1024:
-            occupancy = 1
+        needed = (OWN_PRODUCTS if products else OWN) + self._live(WARP * warps)
         while True:
             given = min(MOST_REGISTERS, FILE // (threads * occupancy) // CTA_REGISTERS * CTA_REGISTERS)
             consumer = min(CONSUMER, (given * threads - COPYING * WARPGROUP) / (WARP * warps))
@@ -208,7 +205,8 @@ class _Launched:
     def _lowered(self, warps: int, given: int) -> bool:
         """Returns whether the compiler lowers an occupancy with which values do not fit into registers.
 
-        With one consuming warpgroup, only if the largest accumulator does not fit into a thread's equal share, ``given``.
+        With one consuming warpgroup, only if the largest accumulator does not fit into ``given``, a thread's equal
+        share.
         """
         if not self.kernel.on_tensor_cores:
             return False
