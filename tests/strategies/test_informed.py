@@ -38,6 +38,9 @@ class Made:
     def identity(self, configuration: Configuration) -> Hashable:
         return configuration
 
+    def code(self, configuration: Configuration) -> Hashable:
+        return configuration
+
 
 class Copies(Made):
     """The knob ``COPY`` changes nothing."""
