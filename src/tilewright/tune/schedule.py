@@ -222,7 +222,8 @@ class Schedule:
 
         with self._changed:
             self._changed.wait_for(lambda: compiled() or self._error is not None)
-            self._raise()
+            if not compiled():
+                self._raise()
 
     def _units(self, search: Searching, batch: Batch) -> list[Unit]:
         return [Unit(search.workload, config, self.board) for config in batch]

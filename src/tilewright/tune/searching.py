@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tilewright.errors import RequestError
 from tilewright.records import Candidate, Configuration, Searched, Workload
 from tilewright.space.space import Space
 from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
-from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace, best_us
 
 COUNTED = 25_000
 """Larger products are not counted: the number of points before constraints is given."""
@@ -20,6 +20,9 @@ COMPILE_SHARE = 0.8
 SECONDS_EACH = 0.5
 """Wall time of one compiler, to estimate how many configurations a time limit allows. Typical kernels take 0.2 to 4 s;
 if they take longer, the time limit ends the search."""
+WORTH = 1.25
+"""Other workloads take what takes at most so many times the shortest time here. To read and judge a compiled
+configuration takes up to 0.1 s."""
 
 
 class TimeLimit:
@@ -112,21 +115,35 @@ class Searching:
         return self.asked.keys() | self.taken.keys()
 
     def shared(self) -> dict[Configuration, Searching]:
-        """Returns the configurations that other searches asked for, and this one did not, although they have the same
-        code here; each with the other search.
+        """Returns what other searches asked for and may be fast, each with the other search.
 
-        The machine code of most kernels does not depend on the workload. If that of the shipped configuration does, no
-        further configuration is read.
+        The code is the same here, and this search did not ask for it.
         """
         found: dict[Configuration, Searching] = {}
-        for other in tuple(self._others):
-            if other is self or not self._has_code_of(other, self.space.shipped):
-                continue
-            for config in tuple(other.asked):
+        for other in self._with_same_code():
+            for config in other._worth_sharing():
                 new = config not in self.asked and config not in found
                 if new and self.space.allows(config) and self._has_code_of(other, config):
                     found[config] = other
         return found
+
+    def _with_same_code(self) -> Iterator[Searching]:
+        """Yields the other searches, if the shipped configuration has the same code there.
+
+        The machine code of most kernels does not depend on the workload. If it does, nothing further is read.
+        """
+        for other in tuple(self._others):
+            if other is not self and self._has_code_of(other, self.space.shipped):
+                yield other
+
+    def _worth_sharing(self) -> list[Configuration]:
+        us = {config: best_us(outcome) for config, outcome in self.judged.items()}
+        longest = WORTH * min(filter(None, us.values()), default=math.inf)
+        return [config for config in tuple(self.asked) if config not in us or (us[config] or math.inf) <= longest]
+
+    def _is_new(self, config: Configuration) -> bool:
+        same = self._with_same_code()
+        return not any(config in other.asked and self._has_code_of(other, config) for other in same)
 
     def _has_code_of(self, other: Searching, config: Configuration) -> bool:
         mine, its = self.space.expected, other.space.expected
@@ -167,14 +184,15 @@ class Searching:
 
     def _checked(self, batch: Sequence[Configuration]) -> Batch:
         """Returns the new configurations of a batch, up to the limit. Raises RequestError for a forbidden one."""
-        shared, found = self.shared(), dict[Configuration, None]()
+        found: dict[Configuration, None] = {}
         for config in batch:
-            if config in self.asked or (config not in shared and len(self._new) >= self.space.most):
+            is_new = self._is_new(config)
+            if config in self.asked or (is_new and len(self._new) >= self.space.most):
                 continue
             if not self.space.allows(config):
                 raise RequestError(f"strategy '{self.strategy.name}' asks for {config}, which the space does not allow")
             found[config] = None
-            if config not in shared:
+            if is_new:
                 self._new.add(config)
         self.asked.update(found)
         return tuple(found)
