@@ -213,8 +213,10 @@ class Schedule:
     def _wait_for_first(self, search: Searching) -> None:
         """Waits until the first batches of the workloads with the same code are compiled.
 
-        Otherwise, the speed of the compilers would decide what is taken.
+        Otherwise, the speed of the compilers would decide what is taken. With a time limit, it decides anyway.
         """
+        if self.time.seconds is not None:
+            return
         first = {other.workload.name: len(other.every) for other in search.shared().values() if not other.judged}
 
         def compiled() -> bool:
