@@ -5,7 +5,7 @@ A search strategy compares configurations with these times and chooses what to c
 
     instructions  of each tile operation, its elements divided by the threads
     trip counts   a loop runs until the launch has stored its output, done its FLOP or read its input
-    registers     the values that are live at the same time, or the accumulators of matrix products
+    registers     the values that are live at the same time, or the accumulators and computed factors of products
     CTAs per SM   as many as fit
 
 On sm_90, tileiras compiles a kernel in one of two ways. In the first, one warpgroup copies for the others. A CTA then

@@ -24,6 +24,7 @@ class Halving(Strategy):
     name = "halving"
 
     def search(self, space: SearchSpace) -> Search:
+        """Yields the first batch, then half of what is left, again and again."""
         informed = Informed(space, space.expected) if space.expected is not None else None
         shared = space.shared()
         if informed is not None and informed.knows():
