@@ -11,8 +11,16 @@ the fastest of all, minus 1. Each strategy may compile a share of the configurat
     reached   share of the workloads with a regret of at most 1 %
     needed    the smallest of these shares with which a strategy reaches this regret in 95 % of the workloads
 
-``random`` is drawn for comparison, and is no strategy. ``unaided`` is ``halving`` without expected times. Every
-configuration that a strategy asks for counts as compiled.
+``random`` is drawn for comparison, and is no strategy. ``unaided`` is ``halving`` without expected times. For these
+figures, each workload is tuned alone: every configuration that a strategy asks for counts as compiled.
+
+``halving together`` tunes the workloads of a task as `tune` does: one after the other, each with what the others have
+compiled. Code is the same if the compiler gets the same Tile IR and hints. A configuration counts as compiled for a
+workload unless another workload has asked for the same code before. So each workload compiles at most the share of its
+own space, and the task at most this share of the sum of its workloads' spaces. But more configurations have an outcome:
+
+    compiled  distinct codes that are compiled, over the sum of the spaces (``of_spaces``), and over the distinct codes
+              of all configurations of the task (``of_codes``), which are fewer; means over all tasks together
 
 No strategy is fitted to a kernel, but its few numbers were chosen with these kernels in view. So the kernels in
 bench/fit_set_aside_3.txt are replayed only with --set-aside. With --leave-out, the numbers of ``halving`` are chosen on
@@ -28,8 +36,9 @@ import math
 import random
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -50,6 +59,7 @@ from tilewright.space.space import Space
 from tilewright.strategies import halving, informed, strategy_of
 from tilewright.strategies.base import Batch, Outcomes, Search, SearchSpace, Strategy, batches
 from tilewright.task.loading import load_task
+from tilewright.tune.searching import Limits, Searching, TimeLimit
 
 HERE = BENCH
 RECORDED = (HERE / "recorded" / "h200-2026-11-23.json.gz", HERE / "recorded" / "h200-2026-11-24.json.gz")
@@ -92,6 +102,15 @@ class Unaided(Strategy):
 
 
 @dataclass(frozen=True)
+class Replay:
+    """What a search of one workload found. ``codes``: what it asked for."""
+
+    workload: Recorded
+    regret: float
+    codes: frozenset[Hashable]
+
+
+@dataclass(frozen=True)
 class Recorded:
     """One workload, with the median time of each configuration. Equal machine code shares its samples."""
 
@@ -111,24 +130,30 @@ class Recorded:
         """Another seed for each workload, so that a lucky draw does not count for all workloads of a kernel."""
         return zlib.crc32(f"{number} {self.kernel} {self.workload}".encode())
 
-    def regret(self, strategy: Strategy, most: int, seed: int) -> float:
-        """Returns the regret of a strategy that compiles at most ``most`` configurations."""
+    def replay(self, strategy: Strategy, most: int, seed: int) -> Replay:
+        """Replays a strategy that compiles at most ``most`` configurations."""
         done: dict[Configuration, Candidate] = {}
 
         def outcomes(batch: Sequence[Configuration]) -> Outcomes:
-            self._judge((*done, *batch), done)
+            self.judge(batch, done)
             return tuple(done[config] for config in batch)
 
         space = SearchSpace(self.space, 90, {}, most, seed=seed, expected=self.expected)
         for batch in batches(strategy.search(space), outcomes):
             assert all(config in self.rows for config in batch), "a configuration that was not recorded"
             assert len(done) + len(batch) <= most, "more than may be compiled"
+        return Replay(self, self.regret(done), self.codes(done))
+
+    def codes(self, configurations: Iterable[Configuration]) -> frozenset[Hashable]:
+        return frozenset(map(self.expected.code, configurations))
+
+    def regret(self, done: Mapping[Configuration, Candidate]) -> float:
         raced = [each.measured.us for each in done.values() if each.measured]
         return min(raced) / min(self.us.values()) - 1
 
-    def _judge(self, compiled: Batch, done: dict[Configuration, Candidate]) -> None:
+    def judge(self, batch: Batch, done: dict[Configuration, Candidate]) -> None:
         """Screens all that is compiled, and adds the measured times of those that are raced."""
-        shipped = self.space.shipped
+        shipped, compiled = self.space.shipped, (*done, *batch)
         screened = screen([self.rows[each] for each in compiled], self.work, self.board, self.bound, shipped=shipped)
         verdicts = dict(zip(compiled, screened, strict=True))
         raced = {*ranking(verdicts)[:RACED], shipped}
@@ -176,54 +201,97 @@ def _space(configurations: list[Configuration]) -> Space:
     return Space(constants=constants, hints=own, shipped=configurations[0], only=configurations)
 
 
-def regrets(workloads: Iterable[Recorded], strategy: Strategy, share: float, seeds: int) -> list[float]:
-    """Returns the regret of each workload with each seed. ``share``: of the configurations, which may be compiled."""
-    return [
-        each.regret(strategy, math.ceil(share * len(each.rows)), each.seed(number))
-        for each in workloads
-        for number in range(seeds)
-    ]
+def alone(workloads: Sequence[Recorded], strategy: Strategy, share: float, number: int) -> list[Replay]:
+    """Tunes each workload by itself. ``share``: of its configurations, which may be compiled."""
+    return [each.replay(strategy, math.ceil(share * len(each.rows)), each.seed(number)) for each in workloads]
 
 
-def reached(found: Sequence[float]) -> float:
-    return sum(regret <= REGRET for regret in found) / len(found)
+def together(workloads: Sequence[Recorded], strategy: Strategy, share: float, number: int) -> list[Replay]:
+    """Tunes the workloads of each task as `tune` does, with the searches and the accounting of `tune`."""
+    return [replay for task in tasks(workloads) for replay in one_task(task, strategy.name, share, number)]
 
 
-def replayed(workloads: Sequence[Recorded], strategy: Strategy, seeds: int) -> dict[str, Any]:
-    """The share of the workloads with a small regret, and the mean regret, for each share that may be compiled."""
-    found = {share: regrets(workloads, strategy, share, seeds) for share in SHARES}
-    quarter: dict[str, list[float]] = {}
+def one_task(workloads: Sequence[Recorded], strategy: str, share: float, number: int) -> Iterator[Replay]:
+    searches: dict[str, Searching] = {}
     for each in workloads:
-        quarter.setdefault(family(each.kernel), []).extend(regrets([each], strategy, QUARTER, seeds))
+        searches[each.workload] = Searching(
+            Workload(each.workload, {}), each.space, 90, Limits(candidates=math.ceil(share * len(each.rows))),
+            strategy=strategy, seed=number, expected=partial(getattr, each, "expected"), others=searches.values(),
+        )  # fmt: skip
+    for each in workloads:
+        search, done = searches[each.workload], dict[Configuration, Candidate]()
+        batch = (*search.batch, *search.take(config for config, other in search.shared().items() if other.why))
+        while batch:
+            each.judge(batch, done)
+            batch = (*search.next(done, TimeLimit(None)), *search.take(search.shared()))
+        yield Replay(each, each.regret(done), each.codes(search.asked))
+
+
+def tasks(workloads: Iterable[Recorded]) -> list[list[Recorded]]:
+    found: dict[str, list[Recorded]] = {}
+    for each in workloads:
+        found.setdefault(each.kernel, []).append(each)
+    return list(found.values())
+
+
+MODES: Mapping[str, Callable[[Sequence[Recorded], Strategy, float, int], list[Replay]]] = {
+    "alone": alone, "together": together
+}  # fmt: skip
+
+
+def reached(found: Sequence[Replay]) -> float:
+    return sum(replay.regret <= REGRET for replay in found) / len(found)
+
+
+def mean_regret(found: Sequence[Replay]) -> float:
+    return statistics.fmean(replay.regret for replay in found)
+
+
+def compiled(found: Sequence[Replay]) -> dict[str, float]:
+    """Returns the number of distinct codes that one replay of all workloads compiles, as shares."""
+    made, possible, spaces = 0, 0, sum(len(each.workload.rows) for each in found)
+    for task in tasks(each.workload for each in found):
+        made += len(frozenset[Hashable]().union(*(each.codes for each in found if each.workload in task)))
+        possible += len(frozenset[Hashable]().union(*(each.codes(each.rows) for each in task)))
+    return {"of_spaces": made / spaces, "of_codes": made / possible}
+
+
+def replayed(workloads: Sequence[Recorded], strategy: Strategy, seeds: int, mode: str) -> dict[str, Any]:
+    """The share of the workloads with a small regret, and the mean regret, for each share that may be compiled."""
+    runs = {share: [MODES[mode](workloads, strategy, share, number) for number in range(seeds)] for share in SHARES}
+    found = {share: [replay for run in each for replay in run] for share, each in runs.items()}
+    quarter: dict[str, list[Replay]] = {}
+    for replay in found[QUARTER]:
+        quarter.setdefault(family(replay.workload.kernel), []).append(replay)
     return {
         "reached": {share: reached(each) for share, each in found.items()},
-        "mean_regret": {share: statistics.fmean(each) for share, each in found.items()},
+        "mean_regret": {share: mean_regret(each) for share, each in found.items()},
         "needed": next((share for share in SHARES if reached(found[share]) >= WANTED), None),
         "reached_with_a_quarter": {name: reached(each) for name, each in quarter.items()},
+        "compiled": {share: compiled(each[0]) for share, each in runs.items()},
     }
 
 
-def left_out(workloads: Sequence[Recorded]) -> dict[str, Any]:
+def left_out(workloads: Sequence[Recorded], mode: str) -> dict[str, Any]:
     """For each family, the share of its workloads with a small regret, with numbers chosen on the other families."""
-    families = [family(each.kernel) for each in workloads]
-    found: dict[tuple[float, ...], list[float]] = {}
+    found: dict[tuple[float, ...], list[Replay]] = {}
     for values in product(*CHOICES.values()):
         informed.OWN, informed.CURIOSITY, halving.FIRST_EXPECTED = values
-        found[values] = regrets(workloads, halving.STRATEGY, QUARTER, 1)
+        found[values] = MODES[mode](workloads, halving.STRATEGY, QUARTER, 0)
     result: dict[str, Any] = {}
-    for name in dict.fromkeys(families):
+    for name in dict.fromkeys(family(each.kernel) for each in workloads):
         others = {
-            values: [regret for regret, its in zip(each, families, strict=True) if its != name]
+            values: [replay for replay in each if family(replay.workload.kernel) != name]
             for values, each in found.items()
         }
-        best = max(others, key=lambda values: (reached(others[values]), -statistics.fmean(others[values])))
-        own = [regret for regret, its in zip(found[best], families, strict=True) if its == name]
+        best = max(others, key=lambda values: (reached(others[values]), -mean_regret(others[values])))
+        own = [replay for replay in found[best] if family(replay.workload.kernel) == name]
         result[name] = {**dict(zip(CHOICES, best, strict=True)), "workloads": len(own), "reached": reached(own)}
-        print(f"{name:12} {reached(own):.0%} of {len(own)}, with {result[name]}", flush=True)
+        print(f"{mode}: {name:12} {reached(own):.0%} of {len(own)}, with {result[name]}", flush=True)
     every = [reached(each) for each in found.values()]
     mean = sum(each["reached"] * each["workloads"] for each in result.values()) / len(workloads)
-    print(f"{'all':12} {mean:.0%}; with each of the {len(every)} choices {min(every):.0%} to {max(every):.0%}")
-    return {**result, "all": mean, "least": min(every), "most": max(every)}
+    print(f"{mode}: all {mean:.0%}; with each of the {len(every)} choices {min(every):.0%} to {max(every):.0%}")
+    return {**result, "all": mean, "least": min(every), "median": statistics.median(every), "most": max(every)}
 
 
 def main() -> None:
@@ -239,7 +307,10 @@ def main() -> None:
     workloads = [each for each in every if (each.kernel in aside) == given.set_aside]
     if not workloads:
         parser.error("none of these kernels is in the recordings")
-    result = left_out(workloads) if given.leave_out else compared(workloads, given.seeds)
+    if given.leave_out:
+        result = {mode: left_out(workloads, mode) for mode in MODES}
+    else:
+        result = compared(workloads, given.seeds)
     if given.out:
         about = {"workloads": len(workloads), "set_aside": given.set_aside, "seeds": given.seeds}
         given.out.write_text(json.dumps({**made_here(), **about, "strategies": result}, indent=1) + "\n")
@@ -249,19 +320,18 @@ def compared(workloads: Sequence[Recorded], seeds: int) -> dict[str, Any]:
     """Replays all strategies, and prints a line for each."""
     result: dict[str, Any] = {}
     print(f"{len(workloads)} workloads; reached (mean regret) for each share that may be compiled")
-    for name in NAMES:
+    for name, mode in (*((name, "alone") for name in NAMES), ("halving", "together")):
         strategy = OWN_STRATEGIES[name]() if name in OWN_STRATEGIES else strategy_of(name)
+        title = name if mode == "alone" else f"{name} {mode}"
         try:
-            result[name] = replayed(workloads, strategy, seeds)
+            result[title] = one = replayed(workloads, strategy, seeds, mode)
         except MachineError as missing:
-            print(f"{name:12} {missing}")
+            print(f"{title:16} {missing}")
             continue
-        cells = [
-            f"{share:.3g}: {result[name]['reached'][share]:.0%} ({result[name]['mean_regret'][share]:.1%})"
-            for share in SHARES
-        ]
-        families = ", ".join(f"{key} {value:.0%}" for key, value in result[name]["reached_with_a_quarter"].items())
-        print(f"{name:12} {'  '.join(cells)}  needed {result[name]['needed']}; a quarter: {families}", flush=True)
+        cells = [f"{share:.3g}: {one['reached'][share]:.0%} ({one['mean_regret'][share]:.1%})" for share in SHARES]
+        families = ", ".join(f"{key} {value:.0%}" for key, value in one["reached_with_a_quarter"].items())
+        made = ", ".join(f"{key} {value:.0%}" for key, value in one["compiled"][QUARTER].items())
+        print(f"{title:16} {'  '.join(cells)}  needed {one['needed']}; a quarter: {families}; {made}", flush=True)
     return result
 
 

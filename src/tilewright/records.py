@@ -353,6 +353,8 @@ class Searched:
     exact: bool
     """Whether all ``of`` are allowed. A very large space is not counted: then the constraints may refuse some."""
     why: str
+    shared: int = 0
+    """So many of those compiled were compiled for another workload of the run, whose machine code is the same."""
 
     @property
     def complete(self) -> bool:
@@ -361,7 +363,8 @@ class Searched:
     def __str__(self) -> str:
         of = f"{self.of:,}" if self.exact else f"at most {self.of:,}"
         stopped = f"strategy '{self.strategy}' stopped because {self.why}"
-        return f"{self.compiled:,} of {of} configurations were compiled, the others never; {stopped}"
+        shared = f" ({self.shared:,} of them for another workload)" if self.shared else ""
+        return f"{self.compiled:,} of {of} configurations were compiled{shared}, the others never; {stopped}"
 
 
 @dataclass(frozen=True)

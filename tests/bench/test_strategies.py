@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +24,7 @@ def workloads(bench: ModuleType) -> list[Any]:
 def test_all_compiled_is_nearly_no_regret(bench: ModuleType, workloads: list[Any]) -> None:
     """What is left is the error of the prediction: ten are raced."""
     assert len(workloads) == 65
-    regrets = [each.regret(strategy_of("exhaustive"), len(each.rows), 0) for each in workloads]
+    regrets = [replay.regret for replay in bench.alone(workloads, strategy_of("exhaustive"), 1.0, 0)]
     assert all(0 <= regret < 0.06 for regret in regrets) and sum(regret <= 0.01 for regret in regrets) >= 64
 
 
@@ -35,10 +34,18 @@ def test_with_a_quarter_compiled_the_default_is_better_than_without_expected_tim
     """On every fourth workload; the whole replay is recorded in bench/recorded."""
     found = {}
     for strategy in (bench.Random(), bench.Unaided(), strategy_of(FOR_LARGE)):
-        found[strategy.name] = bench.regrets(workloads[::4], strategy, bench.QUARTER, 1)
+        found[strategy.name] = bench.alone(workloads[::4], strategy, bench.QUARTER, 0)
     small = {name: bench.reached(each) for name, each in found.items()}
     assert small["halving"] >= max(small["unaided"], small["random"]) + 0.2
-    assert statistics.fmean(found["halving"]) < 0.5 * statistics.fmean(found["unaided"])
+    assert bench.mean_regret(found["halving"]) < 0.5 * bench.mean_regret(found["unaided"])
+
+
+def test_workloads_of_a_task_share_what_is_compiled(bench: ModuleType, workloads: list[Any]) -> None:
+    """Products of which the code does not depend on the workload; never more than a quarter of all spaces."""
+    some = [each for each in workloads if each.kernel in ("naive/matmul_fp32", "naive/dual_gemm")]
+    alone, together = (mode(some, strategy_of(FOR_LARGE), bench.QUARTER, 0) for mode in bench.MODES.values())
+    assert bench.reached(together) == 1 > bench.reached(alone)
+    assert bench.compiled(alone)["of_spaces"] < bench.compiled(together)["of_spaces"] <= bench.QUARTER
 
 
 def test_every_recorded_kernel_has_a_family(bench: ModuleType, workloads: list[Any]) -> None:

@@ -93,6 +93,41 @@ def test_small_tiles_of_a_product_are_slower() -> None:
     assert large < middle < small
 
 
+def test_the_left_factor_of_a_product_needs_registers_if_it_is_computed() -> None:
+    """Weights of attention in bfloat16. Both factors of the first product are loaded."""
+    task = spaced("examples/naive/attention.py", TILE_M=(64,), TILE_N=(128,))
+    assert outlined(task, first(task)).parts[1].factors == 64 * 128 / 2
+
+
+def test_warpgroups_that_share_the_rows_of_attention_are_slow() -> None:
+    """A warpgroup multiplies 64 rows. Of a tile with 64 rows, two warpgroups share all."""
+    hints = {"occupancy": (2,), "num_worker_warps": (4, 8)}
+    shared = times(spaced("examples/naive/attention.py", TILE_M=(64,), TILE_N=(64,), **hints))
+    own = times(spaced("examples/naive/attention.py", TILE_M=(128,), TILE_N=(64,), **hints))
+    (four, eight), (_, eight_own) = shared.values(), own.values()
+    assert eight > four and eight > 1.2 * eight_own
+
+
+def test_the_occupancy_is_not_lowered_for_products_on_cuda_cores() -> None:
+    """The accumulators are spilled, and those of tensor cores are not."""
+    found = []
+    for file in ("examples/naive/matmul_fp32.py", "examples/naive/matmul.py"):
+        task = spaced(file, TILE_M=(128,), TILE_N=(128,), TILE_K=(16,), occupancy=(1, 4), num_worker_warps=(8,))
+        one, four = times(task).values()
+        found.append(four / one)
+    assert found[0] > 1.5 > found[1]
+
+
+def test_code_of_workloads_is_equal_unless_the_kernel_depends_on_them() -> None:
+    task = spaced("examples/naive/matmul.py", TILE_M=(64, 128), TILE_N=(64,), TILE_K=(32,))
+    sizes = {"one": 2048, "two": 4096, "odd": 2047}
+    one, two, odd = (
+        ExpectedTimes(task, Workload(name, {"M": size, "N": size, "K": size}), H200).code(task.space.shipped)
+        for name, size in sizes.items()
+    )
+    assert one == two != odd
+
+
 def made(task: Task, threads: int) -> Candidate:
     """A compiled candidate whose machine code has so many threads."""
     return Candidate(task.space.shipped, "predicted", "made up", replace(CODE, threads=threads))

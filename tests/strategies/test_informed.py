@@ -38,6 +38,9 @@ class Made:
     def identity(self, configuration: Configuration) -> Hashable:
         return configuration
 
+    def code(self, configuration: Configuration) -> Hashable:
+        return configuration
+
 
 class Copies(Made):
     """The knob ``COPY`` changes nothing."""
@@ -144,3 +147,20 @@ def test_a_configuration_without_an_expected_time_is_possible() -> None:
     asked = searched(Halving(), replace(space, expected=expected), lambda _: "raced", smooth_us)
     assert any(config.STAGES == 4 for batch in asked for config in batch)
     assert all(math.isfinite(smooth_us(config)) for batch in asked for config in batch)
+
+
+def test_what_is_compiled_for_others_is_not_asked_for_and_its_outcomes_count() -> None:
+    """The fastest are shared. Those without an outcome are not asked for, and do not count."""
+    space = smooth_space(12)
+    fastest = sorted(space.each(), key=smooth_us)[:6]
+    judged: dict[Configuration, Candidate | None] = dict.fromkeys((space.shipped, *fastest))
+    told = replace(space, expected=Made(smooth_us), shared=lambda: judged)
+    search = Halving().search(told)
+    first = next(search)
+    assert first[0] == space.shipped and len(first) == 5 and not set(first) & set(fastest)
+    judged |= {config: outcome(config, "raced", 4 * smooth_us(config)) for config in fastest}
+    second = search.send(tuple(outcome(config, "raced", smooth_us(config)) for config in first))
+    alone = Halving().search(replace(told, shared=lambda: dict.fromkeys(judged)))
+    next(alone)
+    assert second != alone.send(tuple(outcome(config, "raced", smooth_us(config)) for config in first))
+    assert not set(second) & set(judged)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
 from tilewright.compile.skipped import CompileLimit
 from tilewright.languages.base import Identity, Language, Lowered, with_key
-from tilewright.languages.cubins import CubinsOfRun
+from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch
@@ -36,13 +36,14 @@ class CompilerPool:
     entry_of: decodes Tile IR.
     limit_of: returns the limit of a candidate's compiler as it is now; None if it has none. A limit may be set while
         compilers run.
-    kept: cubins of an interrupted run, which are not compiled again. New ones are added.
+    kept: cubins of this run, or of an interrupted one, which are not compiled again. New ones are added.
     """
 
     def __init__(
         self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[MachineCode | MachineCodeError]],
         entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
-        limit_of: Callable[[int], CompileLimit | None] | None = None, kept: CubinsOfRun | None = None,
+        limit_of: Callable[[int], CompileLimit | None] | None = None,
+        kept: CubinsOfRun | CubinsInMemory | None = None,
     ) -> None:  # fmt: skip
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
         self.limit_of, self.kept = limit_of, kept

@@ -5,7 +5,7 @@ A search strategy compares configurations with these times and chooses what to c
 
     instructions  of each tile operation, its elements divided by the threads
     trip counts   a loop runs until the launch has stored its output, done its FLOP or read its input
-    registers     the values that are live at the same time, or the accumulators of matrix products
+    registers     the values that are live at the same time, or the accumulators and computed factors of products
     CTAs per SM   as many as fit
 
 On sm_90, tileiras compiles a kernel in one of two ways. In the first, one warpgroup copies for the others. A CTA then
@@ -55,6 +55,9 @@ ROW_BYTES = 8
 """Extra bytes of memory traffic for each contiguous row of a tile."""
 ROWS = 64
 """Rows of a tile that an instruction for a whole warpgroup multiplies. Smaller tiles use an older instruction."""
+EXCHANGE_US = 0.7
+"""Time of an iteration in which warpgroups exchange reduced values, and factors made of them, through shared memory. It
+was read from the times of attention with 64 rows and 4 or 8 warps."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,11 @@ class ExpectedTimes:
         lowered = self._read(configuration)
         return configuration if lowered is None else lowered.identity
 
+    def code(self, configuration: Configuration) -> Hashable:
+        """Returns a key that is equal for configurations, also of other workloads, that are compiled once."""
+        lowered = self._read(configuration)
+        return (self.workload.name, configuration) if lowered is None else lowered.identity[0]
+
     def _us(self, configuration: Configuration, ways: Sequence[bool]) -> float | None:
         lowered = self._read(configuration)
         if lowered is None or lowered.outline is None:
@@ -144,7 +152,8 @@ class _Lowered:
     outline: Outline | None
     grid: tuple[int, ...]
     hints: Hints
-    identity: Hashable
+    identity: tuple[Hashable, ...]
+    """The code, the grid and the arguments."""
 
 
 def _outline_of(lowered: Lowered) -> Outline | None:
@@ -183,15 +192,26 @@ class _Launched:
     # Threads --------------------------------------------------------------------------------------
 
     def _apart(self, warps: int, occupancy: int) -> _Threads:
-        """With several consuming warpgroups, the compiler lowers the occupancy until the accumulators fit."""
+        """The compiler lowers the occupancy until the accumulators fit, if the products run on tensor cores."""
         products, threads = bool(self.kernel.products), WARPGROUP + WARP * warps
         needed = (OWN_PRODUCTS if products else OWN) + self._live(WARP * warps)
         while True:
             given = min(MOST_REGISTERS, FILE // (threads * occupancy) // CTA_REGISTERS * CTA_REGISTERS)
             consumer = min(CONSUMER, (given * threads - COPYING * WARPGROUP) / (WARP * warps))
-            if needed <= consumer or occupancy == 1 or not (products and warps > 4):
+            if needed <= consumer or occupancy == 1 or not self._lowered(warps, given):
                 return _Threads(warps, self._resident(occupancy), consumer, max(0.0, needed - consumer), True)
             occupancy -= 1
+
+    def _lowered(self, warps: int, given: int) -> bool:
+        """Returns whether the compiler lowers an occupancy with which values do not fit into registers.
+
+        With one consuming warpgroup, only if the largest accumulator does not fit into ``given``, a thread's equal
+        share.
+        """
+        if not self.kernel.on_tensor_cores:
+            return False
+        largest = max(op.tile().size for op in self.kernel.products) / self.cluster / (WARP * warps)
+        return warps > 4 or largest > given
 
     def _together(self, warps: int, occupancy: int) -> _Threads:
         threads = WARP * warps
@@ -212,7 +232,7 @@ class _Launched:
             return self.kernel.live / threads
         own = part.accumulators / threads
         if self.kernel.on_tensor_cores:
-            return own
+            return own + part.factors / threads
         # On the CUDA cores, a thread keeps all factors of its share of the result, which is about square.
         return own + 2 * math.sqrt(own) * max(op.tile("lhs").shape[-1] for op in part.products)
 
@@ -275,7 +295,7 @@ class _Launched:
         if not self.kernel.on_tensor_cores:
             return 0.0
         rate = self.board.achievable_tflops("tfloat32" if self.work.dtype == "float32" else self.work.dtype)
-        if min(op.tile("lhs").shape[-2] for op in self.kernel.products) < ROWS:
+        if self._rows() < ROWS:
             rate *= prediction.MMA_SYNC_SHARE["HGMMA", "HMMA"]
         stored = max(part.stored for part in self.kernel.parts) / 2 / self.cluster
         longer = 1 + prediction.ALONE * 8192 / max(1.0, stored * self.threads.resident)
@@ -294,7 +314,22 @@ class _Launched:
             loading = sum(runs for runs, part in zip(self.runs[1:], self.kernel.parts[1:], strict=True) if part.loaded)
             wait = prediction.WAIT_US * min(1.0, words / self.threads.registers) + LOAD_US * loading
         life = prediction.START_US + clocks / self.board.boost_clock_mhz + prediction.ITERATION_US * sum(self.runs[1:])
-        return self.waves * (life + wait)
+        return self.waves * (life + wait + EXCHANGE_US * self._exchanges())
+
+    def _exchanges(self) -> float:
+        """Returns how often the warpgroups of a CTA exchange values of the rows that they share.
+
+        They share rows if a product's tile has too few for all of them.
+        """
+        groups = WARP * self.threads.warps // WARPGROUP
+        if not self.kernel.on_tensor_cores or self._rows() >= ROWS * groups:
+            return 0.0
+        loops = zip(self.runs[1:], self.kernel.parts[1:], strict=True)
+        return sum(runs for runs, part in loops if part.folds and part.products)
+
+    def _rows(self) -> int:
+        """Returns the rows of the smallest tile that a product multiplies."""
+        return min(op.tile("lhs").shape[-2] for op in self.kernel.products)
 
     def _spill_us(self) -> float:
         spilled = 2 * 4 * self.threads.spilled * WARP * self.threads.warps * self.ctas * max(self.runs)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
@@ -53,6 +53,19 @@ def store(built: Sequence[Built]) -> int:
 def stored(lowered: Lowered, package: str) -> Built | None:
     """Returns the cubin of this code; None if there is none, or if its file cannot be read."""
     return _read(folder() / f"{key_of(lowered, package)}.json", lowered)
+
+
+class CubinsInMemory:
+    """The cubins of one tuning run that is not in the ledger."""
+
+    def __init__(self) -> None:
+        self._built: dict[Hashable, Built] = {}
+
+    def get(self, lowered: Lowered) -> Built | None:
+        return self._built.get((lowered.identity, lowered.symbol))
+
+    def put(self, lowered: Lowered, built: Built) -> None:
+        self._built[lowered.identity, lowered.symbol] = built
 
 
 class CubinsOfRun:

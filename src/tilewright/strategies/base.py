@@ -49,6 +49,13 @@ class Expectation(Protocol):
     def identity(self, configuration: Configuration) -> Hashable:
         """Returns a key that is equal for configurations whose machine code and launch are known to be equal."""
 
+    def code(self, configuration: Configuration) -> Hashable:
+        """Returns a key that is equal for configurations, also of other workloads, that are compiled once."""
+
+
+def _nothing() -> Mapping[Configuration, Candidate | None]:
+    return {}
+
 
 @dataclass(frozen=True)
 class SearchSpace:
@@ -65,6 +72,10 @@ class SearchSpace:
     seed: int = 0
     """For random choices. The same seed and outcomes must lead to the same search."""
     expected: Expectation | None = None
+    shared: Callable[[], Mapping[Configuration, Candidate | None]] = _nothing
+    """Returns the configurations that are compiled for other workloads of the task and have the same code here, with
+    their outcomes for this workload; None before `tune` has judged them. `tune` judges them without being asked, and
+    they do not count in ``most``."""
 
     @property
     def shipped(self) -> Configuration:

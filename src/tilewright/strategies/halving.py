@@ -17,25 +17,31 @@ BEST = 3
 class Halving(Strategy):
     """Compiles a first batch: those expected to be fastest, or a spread batch if expected times are not known.
 
-    Each further batch has half of what is left, around the fastest so far.
+    Each further batch has half of what is left, around the fastest so far. What is compiled for other workloads anyway
+    is not asked for.
     """
 
     name = "halving"
 
     def search(self, space: SearchSpace) -> Search:
+        """Yields the first batch, then half of what is left, again and again."""
         informed = Informed(space, space.expected) if space.expected is not None else None
+        shared = space.shared()
         if informed is not None and informed.knows():
             choose, first = informed.choose, informed.choose(space.pool, (), _share(space, FIRST_EXPECTED))
         else:
             choose, first = most_promising, spread(space.pool, _share(space, FIRST), space.seed)
+        left = space.most - len(unseen(first, shared))
         outcomes: Outcomes = yield first
-        while (left := space.most - len(outcomes)) > 0:
-            timed = fastest_first(outcomes)
-            near = (config for each in timed[:BEST] for config in space.neighbours(each.configuration))
-            pool = unseen((*near, *space.pool), (each.configuration for each in outcomes))
-            batch = choose(pool, outcomes, (left + 1) // 2)
+        while left > 0:
+            shared = space.shared()
+            known = (*outcomes, *filter(None, shared.values()))
+            near = (config for each in fastest_first(known)[:BEST] for config in space.neighbours(each.configuration))
+            pool = unseen((*near, *space.pool), (*(each.configuration for each in known), *shared))
+            batch = choose(pool, known, (left + 1) // 2)
             if not batch:
                 return
+            left -= len(batch)
             outcomes += yield batch
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.records import Candidate, Configuration
-from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace, unseen
 from tilewright.strategies.estimate import Array, coordinates, correlation, logarithms, spread
 
 OWN, SLOPE, FACTOR = 0.35, 0.3, 0.3
@@ -43,22 +43,26 @@ class Informed:
 
     def choose(self, pool: Sequence[Configuration], outcomes: Outcomes, count: int) -> Batch:
         """Returns ``count`` configurations of ``pool`` that may be fastest, the shipped one first if ``outcomes`` is
-        empty. The first of the pool are read.
+        empty. The first of the pool are read. The shipped one does not count if it is compiled for another workload.
 
-        Each choice takes the lowest estimate. The next choice assumes that this estimate is right.
+        Each choice takes the lowest estimate. The next choice assumes that this estimate is right. So it is assumed of
+        the configurations that are compiled for another workload, and have no outcome here yet.
         """
         self._see(outcomes)
         known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]
+        shared = self.space.shared()
+        waiting = unseen(shared, known)
         read = pool if len(pool) <= READ else (*pool[:NEAR], *self._read)
-        self._note((*known, *read))
-        others = self._others(known, pool)
-        every = (*known, *others)
+        self._note((*known, *waiting, *read))
+        others = self._others((*known, *waiting), pool)
+        every = (*known, *waiting, *others)
         expected = self._expected(every)
         ratios = (np.array(logarithms(outcomes)) if outcomes else expected[:1]) - expected[: len(known)]
         noise = np.array([MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED])
         chosen = [] if outcomes else known
         relative = expected - self._logarithms.get(self.space.shipped, expected[0])
-        picked = _lowest(coordinates(every), expected, relative, ratios, noise, count - len(chosen))
+        new = count - len(unseen(chosen, shared))
+        picked = _lowest(coordinates(every), expected, relative, ratios, noise, len(waiting), new)
         return (*chosen, *(every[place] for place in picked))
 
     def _see(self, outcomes: Outcomes) -> None:
@@ -95,12 +99,15 @@ class Informed:
         return np.asarray(np.nan_to_num(found))
 
 
-def _lowest(at: Array, expected: Array, relative: Array, ratios: Array, noise: Array, count: int) -> list[int]:
+def _lowest(
+    at: Array, expected: Array, relative: Array, ratios: Array, noise: Array, waiting: int, count: int
+) -> list[int]:
     """Returns the places of ``count`` further configurations, chosen one by one.
 
     at, expected, relative: of all configurations: points, logarithms of expected times, and these less that of the
         shipped one.
     ratios, noise: of the first configurations, whose times are known.
+    waiting: so many configurations after these are chosen already.
     """
 
     def covariances(places: Sequence[int]) -> Array:
@@ -111,14 +118,15 @@ def _lowest(at: Array, expected: Array, relative: Array, ratios: Array, noise: A
     known, left = list(range(len(ratios))), list(range(len(ratios), len(expected)))
     with_known, own_variance = covariances(known), OWN**2 + FACTOR**2 + (SLOPE * relative) ** 2
     chosen: list[int] = []
-    while left and len(chosen) < count:
+    while left and len(chosen) < waiting + count:
         cross = with_known[left]
         solved = np.linalg.solve(with_known[known] + np.diag(noise**2), np.column_stack([ratios, cross.T]))
         mean = cross @ solved[:, 0]
         variance = own_variance[left] - np.einsum("ij,ji->i", cross, solved[:, 1:])
-        best = int((expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))).argmin())
+        lowest = int((expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))).argmin())
+        best = 0 if len(chosen) < waiting else lowest
         ratios, noise = np.append(ratios, mean[best]), np.append(noise, MEASURED)
         known.append(left.pop(best))
         chosen.append(known[-1])
         with_known = np.column_stack([with_known, covariances(known[-1:])])
-    return chosen
+    return chosen[waiting:]

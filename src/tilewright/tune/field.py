@@ -211,7 +211,7 @@ class Field:
     def decided(self, seed: int, search: Searching) -> WorkloadResult:
         """Returns the result of the workload. ``seed``: the seed of the inputs."""
         result = self._raced(seed) if self.measured else self._predicted()
-        return replace(result, searched=search.report(len(self.candidates)))
+        return replace(result, searched=search.report(self.candidates))
 
     def _raced(self, seed: int) -> WorkloadResult:
         race = self.race

@@ -129,6 +129,7 @@ class TuneRequest:
             searches[workload.name] = Searching(
                 workload, space, board.sm, self.limits, strategy=self.strategy, seeds=seeds, seed=self.seed or 0,
                 pace=jobs / len(workloads), expected=partial(self._expected, workload) if known else None,
+                others=searches.values(),
             )  # fmt: skip
         return searches
 

@@ -8,6 +8,9 @@ much longer than those of the fastest candidates are ended (`compile.skipped`).
 
 The second thread compiles the first batch of each workload's search. Further batches depend on outcomes, so the
 caller's thread compiles them. If a time limit passes, candidates that have not arrived are left out of the result.
+
+What was compiled for one workload is a candidate of all workloads for which the code is the same. A workload takes what
+those before it compiled when it begins, and what all others compiled with each further batch.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
 from tilewright.hardware.boards import Board
-from tilewright.languages.cubins import CubinsOfRun
+from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun
 from tilewright.progress import Progress
-from tilewright.records import Candidate, Configuration, Workload
+from tilewright.records import Built, Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
 from tilewright.tools import child
@@ -90,8 +93,8 @@ class Schedule:
         limit: TimeLimit, progress: Progress, kept: CubinsOfRun | None = None,
     ) -> None:  # fmt: skip
         self.task, self.board, self.searches, self.jobs, self.budget = task, board, searches, jobs, seconds
-        self.time, self.progress, self.kept = limit, progress, kept
-        self.units = [unit for search in searches.values() for unit in self._units(search)]
+        self.time, self.progress, self.kept = limit, progress, kept or CubinsInMemory()
+        self.units = [unit for search in searches.values() for unit in self._units(search, search.batch)]
         self.seconds = 0.0
         """Wall time from the start of the first compiler to the end of the last."""
         self._arrived: dict[str, list[Compiled]] = {workload: [] for workload in searches}
@@ -131,10 +134,11 @@ class Schedule:
             yield, waits for more candidates.
         """
         search = self.searches[workload.name]
-        more_than = int(ENOUGH_TO_START * len(search.asked)) if ahead else len(search.asked) - 1
+        self._compile_new(search, self._taken(search, [each for each in self.searches.values() if each.why]))
+        more_than = int(ENOUGH_TO_START * len(search.every)) if ahead else len(search.every) - 1
         while True:
-            so_far, steps = self._wait(workload.name, more_than, len(search.asked)), judge.steps
-            expected = len(so_far) if workload.name in self._late else len(search.asked)
+            so_far, steps = self._wait(workload.name, more_than, len(search.every)), judge.steps
+            expected = len(so_far) if workload.name in self._late else len(search.every)
             arrived = Arrived(so_far, expected, search.judged)
             yield arrived
             if arrived.all and workload.name not in self._again:
@@ -173,19 +177,58 @@ class Schedule:
         field: all candidates that have arrived. Afterwards, `compiled` yields all candidates again.
         """
         search = self.searches[workload.name]
-        if not search.next(field.candidates, self.time, late=workload.name in self._late):
+        self._wait_for_first(search)
+        new = search.next(field.candidates, self.time, late=workload.name in self._late)
+        batch = (*new, *self._taken(search, self.searches.values()))
+        if not batch:
             return False
-        units = self._units(search)
-        with self._alone:  # each GPU has a thread that calls this
-            for unit in units:
-                self._place[workload.name, unit.configuration] = len(self._place)
-            self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
-            self._compile(units, self.time.share(sum(not each.why for each in self.searches.values())))
+        self._compile_new(search, batch)
         self._again.add(workload.name)
         return True
 
-    def _units(self, search: Searching) -> list[Unit]:
-        return [Unit(search.workload, config, self.board) for config in search.batch]
+    def _compile_new(self, search: Searching, batch: Batch) -> None:
+        """Compiles further configurations of a workload in the caller's thread."""
+        if not batch:
+            return
+        units = self._units(search, batch)
+        with self._alone:  # each GPU has a thread that calls this
+            for unit in units:
+                self._place[search.workload.name, unit.configuration] = len(self._place)
+            self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
+            self._compile(units, self.time.share(sum(not each.why for each in self.searches.values()) or 1))
+
+    def _taken(self, search: Searching, others: Collection[Searching]) -> Batch:
+        """Takes what is compiled for ``others`` into a search, if it has the same code there."""
+        if self.time.passed:
+            return ()
+        built = {
+            (name, each.unit.configuration)
+            for name in (other.workload.name for other in others)
+            for each in tuple(self._arrived[name])
+            if isinstance(each.built, Built)
+        }
+        shared = search.shared().items()
+        return search.take(config for config, other in shared if (other.workload.name, config) in built)
+
+    def _wait_for_first(self, search: Searching) -> None:
+        """Waits until the first batches of the workloads with the same code are compiled.
+
+        Otherwise, the speed of the compilers would decide what is taken. With a time limit, it decides anyway.
+        """
+        if self.time.seconds is not None:
+            return
+        first = {other.workload.name: len(other.every) for other in search.shared().values() if not other.judged}
+
+        def compiled() -> bool:
+            return all(name in self._late or len(self._arrived[name]) >= size for name, size in first.items())
+
+        with self._changed:
+            self._changed.wait_for(lambda: compiled() or self._error is not None)
+            if not compiled():
+                self._raise()
+
+    def _units(self, search: Searching, batch: Batch) -> list[Unit]:
+        return [Unit(search.workload, config, self.board) for config in batch]
 
     def _wait(self, workload: str, more_than: int, expected: int) -> list[Compiled]:
         arrived = self._arrived.get(workload, [])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tilewright.errors import RequestError
 from tilewright.records import Candidate, Configuration, Searched, Workload
 from tilewright.space.space import Space
 from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
-from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace
+from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace, best_us
 
 COUNTED = 25_000
 """Larger products are not counted: the number of points before constraints is given."""
@@ -20,6 +20,9 @@ COMPILE_SHARE = 0.8
 SECONDS_EACH = 0.5
 """Wall time of one compiler, to estimate how many configurations a time limit allows. Typical kernels take 0.2 to 4 s;
 if they take longer, the time limit ends the search."""
+WORTH = 1.25
+"""Other workloads take what takes at most so many times the shortest time here. To read and judge a compiled
+configuration takes up to 0.1 s."""
 
 
 class TimeLimit:
@@ -65,12 +68,13 @@ class Searching:
     strategy: its name; "" for the default, which depends on the size of the space.
     pace: how many compilers a workload has for each second of the time limit.
     expected: makes the expected times of configurations. It is called only if the strategy has a choice.
+    others: the searches of the task's other workloads that began before this one, and this one once it has begun.
     """
 
     def __init__(
         self, workload: Workload, space: Space, arch: int, limits: Limits, *, strategy: str = "",
         seeds: Sequence[Configuration] = (), seed: int = 0, pace: float = 1.0,
-        expected: Callable[[], Expectation] | None = None,
+        expected: Callable[[], Expectation] | None = None, others: Collection[Searching] = (),
     ) -> None:  # fmt: skip
         self.workload, dims = workload, workload.dims
         self.size, self.exact = _size(SearchSpace(space, arch, dims, 0, tuple(seeds)))
@@ -78,8 +82,14 @@ class Searching:
         self.strategy = strategy_of(strategy or default)
         most, self._most_why = self._most(limits, pace)
         known = expected() if expected is not None and most < self.size else None
-        self.space = SearchSpace(space, arch, dims, most, tuple(seeds), seed, known)
+        self.space = SearchSpace(space, arch, dims, most, tuple(seeds), seed, known, self._outcomes_of_shared)
+        self._others = others
         self.asked: dict[Configuration, None] = {}
+        """What the strategy asked for."""
+        self.taken: dict[Configuration, None] = {}
+        """What was compiled for other workloads, and is judged for this one, too."""
+        self._new: set[Configuration] = set()
+        """What was asked for, and not by another workload before."""
         self.judged: Mapping[Configuration, Candidate] = {}
         """The outcomes of all batches before the present one."""
         self.why = ""
@@ -99,6 +109,56 @@ class Searching:
         fits = int(COMPILE_SHARE * limits.seconds * pace / SECONDS_EACH)
         return max(1, min(fits, most)), f"a time limit of {limits.seconds:g} s allows about so many"
 
+    @property
+    def every(self) -> Set[Configuration]:
+        """All configurations with an outcome, now or soon."""
+        return self.asked.keys() | self.taken.keys()
+
+    def shared(self) -> dict[Configuration, Searching]:
+        """Returns what other searches asked for and may be fast, each with the other search.
+
+        The code is the same here, and this search did not ask for it.
+        """
+        found: dict[Configuration, Searching] = {}
+        for other in self._with_same_code():
+            for config in other._worth_sharing():
+                new = config not in self.asked and config not in found
+                if new and self.space.allows(config) and self._has_code_of(other, config):
+                    found[config] = other
+        return found
+
+    def _with_same_code(self) -> Iterator[Searching]:
+        """Yields the other searches, if the shipped configuration has the same code there.
+
+        The machine code of most kernels does not depend on the workload. If it does, nothing further is read.
+        """
+        for other in tuple(self._others):
+            if other is not self and self._has_code_of(other, self.space.shipped):
+                yield other
+
+    def _worth_sharing(self) -> list[Configuration]:
+        us = {config: best_us(outcome) for config, outcome in self.judged.items()}
+        longest = WORTH * min(filter(None, us.values()), default=math.inf)
+        return [config for config in tuple(self.asked) if config not in us or (us[config] or math.inf) <= longest]
+
+    def _is_new(self, config: Configuration) -> bool:
+        same = self._with_same_code()
+        return not any(config in other.asked and self._has_code_of(other, config) for other in same)
+
+    def _has_code_of(self, other: Searching, config: Configuration) -> bool:
+        mine, its = self.space.expected, other.space.expected
+        return mine is not None and its is not None and mine.code(config) == its.code(config)
+
+    def _outcomes_of_shared(self) -> dict[Configuration, Candidate | None]:
+        return {config: self.judged.get(config) for config in self.shared()}
+
+    def take(self, configurations: Iterable[Configuration]) -> Batch:
+        """Returns those of ``configurations`` that have no outcome yet. They are judged for this workload, too."""
+        every = self.every
+        new = tuple(each for each in configurations if each not in every)
+        self.taken.update(dict.fromkeys(new))
+        return new
+
     def next(self, judged: Mapping[Configuration, Candidate], limit: TimeLimit, *, late: bool = False) -> Batch:
         """Returns the next configurations to compile; () if the search is over.
 
@@ -109,11 +169,13 @@ class Searching:
             return ()
         if late or limit.passed:
             return self._end(f"the time limit of {limit.seconds:g} s was reached")
-        self.judged, outcomes = dict(judged), tuple(judged[config] for config in self.batch)
-        self.batch = self._checked(_sent(self._search.send, outcomes))
-        if self.batch:
-            return self.batch
-        full = len(self.asked) >= self.space.most and len(self.asked) < self.size
+        self.judged = dict(judged)
+        while self.batch:
+            outcomes = tuple(judged[config] for config in self.batch)
+            self.batch = self._checked(_sent(self._search.send, outcomes))
+            if new := tuple(config for config in self.batch if config not in judged):
+                return new
+        full = len(self._new) >= self.space.most and len(self.every) < self.size
         return self._end(self._most_why if full else "it had no more configurations to try")
 
     def _end(self, why: str) -> Batch:
@@ -122,21 +184,27 @@ class Searching:
 
     def _checked(self, batch: Sequence[Configuration]) -> Batch:
         """Returns the new configurations of a batch, up to the limit. Raises RequestError for a forbidden one."""
-        new = [each for each in dict.fromkeys(batch) if each not in self.asked]
-        new = new[: self.space.most - len(self.asked)]
-        for config in new:
+        found: dict[Configuration, None] = {}
+        for config in batch:
+            is_new = self._is_new(config)
+            if config in self.asked or (is_new and len(self._new) >= self.space.most):
+                continue
             if not self.space.allows(config):
                 raise RequestError(f"strategy '{self.strategy.name}' asks for {config}, which the space does not allow")
-        self.asked.update(dict.fromkeys(new))
-        return tuple(new)
+            found[config] = None
+            if is_new:
+                self._new.add(config)
+        self.asked.update(found)
+        return tuple(found)
 
     def forget(self) -> None:
         """Forgets measured times, because the workload moves to another GPU. What was compiled stays."""
         self.judged = {}
 
-    def report(self, compiled: int) -> Searched:
-        """Returns the record of the search, of which ``compiled`` configurations were compiled."""
-        return Searched(self.strategy.name, compiled, self.size, self.exact, self.why)
+    def report(self, compiled: Collection[Configuration]) -> Searched:
+        """Returns the record of the search."""
+        shared = sum(config not in self._new for config in compiled)
+        return Searched(self.strategy.name, len(compiled), self.size, self.exact, self.why, shared)
 
 
 def _sent(send: Callable[[Outcomes], Batch], outcomes: Outcomes) -> Batch:

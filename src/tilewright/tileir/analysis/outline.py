@@ -43,6 +43,8 @@ class LoopWork:
     """Bytes."""
     products: list[Op] = field(default_factory=list)
     """Matrix products."""
+    factors: float = 0.0
+    """Registers of the left factors of matrix products that are computed, and not loaded."""
 
     @property
     def flop(self) -> float:
@@ -162,6 +164,7 @@ class _Outlining:
         tiles = [kind for kind in op.result_types if isinstance(kind, TileType)]
         if op.name.startswith("mma"):
             part.products.append(op)
+            part.factors += sum(self._words.get(name, 0.0) for name in op.operands["lhs"])
         elif op.name.startswith("load") and tiles:
             part.loaded += self._moved(tiles[0])
             if not self._only_multiplied(op.results[0]):
