@@ -26,8 +26,11 @@ from tilewright.tileir.run.registry import Unsupported
 from tilewright.verify.tolerance import reference_outputs, spread
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-MOST = 1 << 20, 1 << 13
+MOST = 1 << 22, 1 << 13
 """The most elements of all arrays, and the most blocks, of a shape on which independence is tried."""
+DECIDING = ("cmpi", "divi", "remi", "mini", "maxi")
+SAME_VALUE = ("broadcast", "reshape", "exti", "trunci")
+"""Operations of Tile IR."""
 
 
 def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
@@ -46,12 +49,17 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _numbers(task: Task, dims: dict[str, Value]) -> list[int]:
-    """Returns the whole numbers in the kernel's code and among its arguments."""
+    """Returns the whole numbers that the kernel divides by or compares with, and those among its arguments."""
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
         return []
-    constants = [op.attributes["value"] for op in runnable.module.entry().walk() if op.name == "constant"]
-    numbers = [*(number for each in constants for number in each.values), *runnable.launch.args]
+    read = set[str]()
+    numbers: list[object] = [*runnable.launch.args]
+    for op in reversed([*runnable.module.entry().walk()]):  # what reads a value comes after it
+        if op.name in DECIDING or (op.name in SAME_VALUE and not read.isdisjoint(op.results)):
+            read.update(name for names in op.operands.values() for name in names)
+        elif op.name == "constant" and not read.isdisjoint(op.results):
+            numbers += op.attributes["value"].values
     return [number for number in numbers if type(number) is int]
 
 
