@@ -108,6 +108,7 @@ if sys.argv.pop(1) == "disk":
     private.launch_with = lambda find: None
 import torch
 from tilewright.compile.compile import Unit, compile_all, hints_of, remember
+from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import board_for_gpu
 from tilewright.executors.local import Local
 from tilewright.hardware.gpu import detect
@@ -119,7 +120,10 @@ counts = {}
 gpu = detect()
 board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
 for name in sys.argv[1:]:
-    task = load_task(name)
+    try:
+        task = load_task(name)
+    except CompilerMissing:  # of CuTe DSL
+        continue
     for workload in task.selected(None):
         buffers = Buffers(task, workload.dims, TorchBackend("cuda"))
         buffers.draw(0)

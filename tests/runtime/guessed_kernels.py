@@ -63,3 +63,10 @@ def scaled_by_group(x, scales, y, ROWS: ct.Constant[int], TILE: ct.Constant[int]
     """Each ``ROWS`` rows share a scale. One block a row."""
     row, columns = ct.bid(0), ct.arange(TILE, dtype=ct.int32)
     ct.scatter(y, (row, columns), ct.gather(x, (row, columns)) * ct.gather(scales, row // ROWS))
+
+
+@ct.kernel
+def scaled_by_block(x, scales, y, LENGTH: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Each block of a flat array has a scale."""
+    places = ct.bid(0) * LENGTH + ct.arange(LENGTH, dtype=ct.int32)
+    ct.scatter(y, places, ct.gather(x, places) * ct.gather(scales, ct.bid(0)))

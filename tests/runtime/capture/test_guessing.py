@@ -101,6 +101,14 @@ def test_elements_that_depend_on_their_place_are_not_independent(tmp_path: Path)
     assert verdict_of(task) == "correct"
 
 
+def test_an_array_with_an_element_for_each_block_stays_so(tmp_path: Path) -> None:
+    """If both could change alone, no small shape would be one that the kernel works with."""
+    x, scales = torch.zeros(1 << 15), torch.zeros(1 << 8)
+    task = task_of(tmp_path, guessed_kernels.scaled_by_block, (1 << 8,), x, scales, torch.zeros(1 << 15), 128)
+    assert (task.inputs["x"].shape, task.inputs["scales"].shape) == (("D0",), ("D0 // 128",))
+    assert verdict_of(task).startswith("correct")
+
+
 @pytest.mark.parametrize(("rows", "independent"), [(1, ("D0",)), (96, ())])
 def test_rows_that_share_a_scale_with_others_are_not_independent(
     tmp_path: Path, rows: int, independent: tuple[str, ...]

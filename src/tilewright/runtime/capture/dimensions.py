@@ -6,6 +6,8 @@ guess is tried on small shapes.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +29,7 @@ class Dimensions:
     arrays: as the task declares them.
     index_arrays: facts about arrays of non-decreasing integers, by the array's name.
     products: maps an integer argument that is a product of extents to these extents.
+    numbers: the integer arguments.
     largest: the largest element of each integer array with known contents, by the array's name.
     form: the form of the grid; None if no rule explains the grid.
     """
@@ -35,6 +38,7 @@ class Dimensions:
     index_arrays: Mapping[str, IndexArray]
     largest: Mapping[str, int]
     products: Mapping[int, tuple[int, ...]]
+    numbers: frozenset[int]
     form: tuple[Form, ...] | None
     scaling: Scaling
 
@@ -98,7 +102,7 @@ class Dimensions:
     def _derived(self) -> dict[int, Derived]:
         """Maps each extent that depends on dimensions to its expression."""
         several = {number: (" * ".join(["{}"] * len(factors)), factors) for number, factors in self.products.items()}
-        return {**several, **self._twice, **self._products, **self._lengths}
+        return {**several, **self._twice, **self._blocks, **self._products, **self._lengths}
 
     @cached_property
     def _products(self) -> dict[int, Derived]:
@@ -121,6 +125,25 @@ class Dimensions:
         rows = {array.shape[-1] for array in self.arrays.values() if len(array.shape) > 1 and self.scaling.linked}
         doubled = {extent for extent in rows - self._constant if extent % 2 == 0 and extent // 2 in rows and extent > 2}
         return {extent: ("{} * 2", (extent // 2,)) for extent in doubled}
+
+    @cached_property
+    def _blocks(self) -> dict[int, Derived]:
+        """Maps the extents of an array with one element for each block of another array to ``N // 128``.
+
+        Each of its axes is as long as that of the other array, or shorter by a factor that is an argument. There are
+        more blocks than elements along a block; otherwise a few blocks share the work, and their length may change.
+        """
+        shapes = {array.shape for array in self.arrays.values() if self.scaling.blocks}
+        found: dict[int, Derived] = {}
+        for shape, whole in itertools.permutations(shapes, 2):
+            shorter = {a: b // a for a, b in zip(shape, whole, strict=False) if a != b and a > 1 and not b % a}
+            if (
+                len(shape) == len(whole) and len(shorter) == sum(a != b for a, b in zip(shape, whole, strict=True))
+                and self.numbers.issuperset(shorter.values()) and math.prod(shorter) > max(shorter.values(), default=0)
+            ):  # fmt: skip
+                found |= {a: (f"{{}} // {factor}", (a * factor,)) for a, factor in shorter.items()}
+        whole_extents = {extent for _, (extent,) in found.values()}
+        return {extent: each for extent, each in found.items() if extent not in whole_extents | self._constant}
 
     @cached_property
     def _lengths(self) -> dict[int, Derived]:

@@ -25,6 +25,8 @@ class Scaling:
     numbers: whether the numbers in integer arrays may change.
     kept: extents that stay as captured.
     quotients: whether integer arguments that are quotients of extents change with them.
+    blocks: whether an array that has one element for each block of another array keeps doing so: the scales of a
+        quantized array. A block's length is an argument.
     below: whether the numbers in an integer array are indices of the axis with the next larger extent. Of many numbers
         drawn below an extent, the largest is rarely the last index.
     """
@@ -35,11 +37,19 @@ class Scaling:
     numbers: bool = True
     kept: frozenset[int] = frozenset()
     quotients: bool = False
+    blocks: bool = False
     below: bool = False
 
 
-SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
-"""The guesses in the order in which they are tried, the most general first."""
+SCALINGS = (
+    Scaling(blocks=True),
+    Scaling(),
+    Scaling(linked=True),
+    Scaling(index_arrays=False),
+    Scaling(linked=True, index_arrays=False),
+)
+"""The guesses in the order in which they are tried: arrays of blocks first, which few launches have, then the most
+general."""
 NOTHING = Scaling(any=False)
 
 
