@@ -93,7 +93,7 @@ KINDS |= {
         *(bf16(16, 8192, 8, 64) for _ in "kv"), bf16(64), start_q=torch.tensor([8191]),
     ),
 }  # fmt: skip
-SEEN = ("group_norm", "attention_sink")
+SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode")
 """Kinds that were set aside until something was changed for them; the file with the set-aside kinds says what."""
 SLOW = 0.70
 """Kernels that start below this share of the speed of light are counted by themselves."""
