@@ -28,7 +28,7 @@ from tilewright.verify.tolerance import reference_outputs, spread
 Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST = 1 << 22, 1 << 13
 """The most elements of all arrays, and the most blocks, of a shape on which independence is tried."""
-DECIDING = ("cmpi", "divi", "remi", "mini", "maxi")
+DIVIDING, COMPARING = ("divi", "remi"), ("cmpi", "mini", "maxi")
 SAME_VALUE = ("broadcast", "reshape", "exti", "trunci")
 """Operations of Tile IR."""
 
@@ -39,24 +39,29 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
     small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
     if too_large(task, small, MOST):
         return ()
-    numbers = _numbers(task, small)
+    numbers = [_numbers(task, small, tiles=tiles) for tiles in (True, False)]
     found = []
     for name in names:
-        dims = {**small, name: _beyond(numbers, small[name], captured[name])}
-        if not too_large(task, dims, MOST) and _is_independent(task, dims, name):
+        each = ({**small, name: _beyond(some, small[name], captured[name])} for some in numbers)
+        dims = next((dims for dims in each if not too_large(task, dims, MOST)), None)
+        if dims is not None and _is_independent(task, dims, name):
             found.append(name)
     return tuple(found)
 
 
-def _numbers(task: Task, dims: dict[str, Value]) -> list[int]:
-    """Returns the whole numbers that the kernel divides by or compares with, and those among its arguments."""
+def _numbers(task: Task, dims: dict[str, Value], *, tiles: bool) -> list[int]:
+    """Returns the whole numbers that the kernel divides by or compares with, and those among its arguments.
+
+    tiles: whether numbers count with which only tiles are compared. Mostly, these are masks of the columns of a row.
+    """
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
         return []
     read = set[str]()
-    numbers: list[object] = [*runnable.launch.args]
+    numbers: list[object] = [*runnable.launch.args] if tiles else []
     for op in reversed([*runnable.module.entry().walk()]):  # what reads a value comes after it
-        if op.name in DECIDING or (op.name in SAME_VALUE and not read.isdisjoint(op.results)):
+        decides = op.name in DIVIDING or (op.name in COMPARING and (tiles or not op.tile().shape))
+        if decides or (op.name in SAME_VALUE and not read.isdisjoint(op.results)):
             read.update(name for names in op.operands.values() for name in names)
         elif op.name == "constant" and not read.isdisjoint(op.results):
             numbers += op.attributes["value"].values
