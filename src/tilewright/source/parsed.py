@@ -21,7 +21,7 @@ Place = tuple[int, int]
 """A line, from 1, and a column, from 0."""
 
 
-class Part:
+class TopLevel:
     """A top-level statement with all nodes below it, or the comments at the start or at the end of a file."""
 
     def __init__(self, module: cst.Module, roots: Iterable[cst.CSTNode], line: int | None) -> None:
@@ -78,8 +78,8 @@ class Parsed:
 
     def __init__(self, text: str) -> None:
         self.text, self.module = text, cst.parse_module(text)
-        self._parts: dict[cst.CSTNode, Part] = {}
-        self._owners: dict[cst.CSTNode, Part] = {}
+        self._parts: dict[cst.CSTNode, TopLevel] = {}
+        self._owners: dict[cst.CSTNode, TopLevel] = {}
 
     @cached_property
     def _lines(self) -> Mapping[cst.CSTNode, int]:
@@ -97,21 +97,21 @@ class Parsed:
             return {}
         return {} if next(statements, None) is not None else lines
 
-    def _part(self, statement: cst.CSTNode) -> Part:
+    def _part(self, statement: cst.CSTNode) -> TopLevel:
         if statement not in self._parts:
-            part = self._parts[statement] = Part(self.module, [statement], self._lines.get(statement))
+            part = self._parts[statement] = TopLevel(self.module, [statement], self._lines.get(statement))
             self._owners.update(dict.fromkeys(part.nodes, part))
         return self._parts[statement]
 
     @cached_property
-    def _ends(self) -> tuple[Part, Part]:
+    def _ends(self) -> tuple[TopLevel, TopLevel]:
         """The comments and empty lines at the start and at the end of the file."""
-        first, last = (Part(self.module, lines, None) for lines in (self.module.header, self.module.footer))
+        first, last = (TopLevel(self.module, lines, None) for lines in (self.module.header, self.module.footer))
         self._owners.update({node: part for part in (first, last) for node in part.nodes})
         return first, last
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TopLevel]:
         """All parts, in the order of the text."""
         first, last = self._ends
         return [first, *map(self._part, self.module.body), last]
@@ -120,7 +120,7 @@ class Parsed:
     def _statements(self) -> frozenset[cst.CSTNode]:
         return frozenset(self.module.body)
 
-    def part_of(self, node: cst.CSTNode) -> Part | None:
+    def part_of(self, node: cst.CSTNode) -> TopLevel | None:
         """Returns the part that holds a node; None for the module, and for nodes of other trees."""
         if node in self._statements:
             return self._part(node)
