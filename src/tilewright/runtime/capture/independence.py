@@ -31,7 +31,7 @@ from tilewright.verify.tolerance import reference_outputs, spread
 Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST = 1 << 22, 1 << 13
 """The most elements of all arrays, and the most blocks, of a shape on which independence is tried."""
-DECIDING = frozenset({"cmpi", "divi", "remi", "mini", "maxi", "for"})
+DIVIDING, COMPARING = frozenset({"divi", "remi", "for"}), frozenset({"cmpi", "mini", "maxi"})
 BITS = frozenset({"andi", "ori"})
 SAME_VALUE = frozenset({"broadcast", "reshape", "exti", "trunci", "assume"})
 COMPUTED = {"addi": operator.add, "subi": operator.sub, "muli": operator.mul, "divi": operator.floordiv}
@@ -44,18 +44,23 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
     small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
     if too_large(task, small, MOST):
         return ()
-    numbers = _numbers(task, small)
+    numbers = [_numbers(task, small, tiles=tiles) for tiles in (True, False)]
     found = []
     for name in names:
-        dims = {**small, name: _beyond(numbers, small[name], captured[name])}
-        if not too_large(task, dims, MOST) and _is_independent(task, dims, name):
+        each = ({**small, name: _beyond(some, small[name], captured[name])} for some in numbers)
+        dims = next((dims for dims in each if not too_large(task, dims, MOST)), None)
+        if dims is not None and _is_independent(task, dims, name):
             found.append(name)
     return tuple(found)
 
 
-def _numbers(task: Task, dims: dict[str, Value]) -> list[int]:
+def _numbers(task: Task, dims: dict[str, Value], *, tiles: bool) -> list[int]:
     """Returns the whole numbers that the kernel may compare an index with, or divide it by: those that it computes from
-    constants and arguments, its arguments, and the largest number in each integer array."""
+    constants and arguments, its arguments, and the largest number in each integer array.
+
+    tiles: whether arguments count, and numbers with which only tiles are compared. Mostly, these are masks of the
+        columns of a row.
+    """
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
         return []
@@ -64,10 +69,11 @@ def _numbers(task: Task, dims: dict[str, Value]) -> list[int]:
     entry, given = runnable.module.entry(), [arg for arg in runnable.launch.args if type(arg) is int]
     words = zip(entry.parameters, runnable.arguments, strict=True)
     known = {name: [word] for (name, _), word in words if type(word) is int and word in given}
-    return [*given, *map(int, largest), *(number for op in entry.walk() for number in _deciding(op, known))]
+    deciding = (number for op in entry.walk() for number in _deciding(op, known, tiles))
+    return [*(given if tiles else ()), *map(int, largest), *deciding]
 
 
-def _deciding(op: Op, known: dict[str, list[int]]) -> Iterator[int]:
+def _deciding(op: Op, known: dict[str, list[int]], tiles: bool) -> Iterator[int]:
     """Yields the known numbers by which an operation may decide about an index. Adds its results to ``known``."""
     operands = [known.get(values[0], []) for values in op.operands.values() if values]
     if op.name == "constant":
@@ -78,7 +84,7 @@ def _deciding(op: Op, known: dict[str, list[int]]) -> Iterator[int]:
         with suppress(ZeroDivisionError):
             known[op.results[0]] = [COMPUTED[op.name](operands[0][0], operands[1][0])]
     numbers = itertools.chain.from_iterable(operands)
-    if op.name in DECIDING:
+    if op.name in DIVIDING or (op.name in COMPARING and (tiles or not op.tile().shape)):
         yield from numbers
     elif op.name in BITS:  # smaller indices do not differ in the lowest bit that is 1, or that is 0
         yield from (bit for number in numbers for bit in (number & -number, ~number & -~number))
