@@ -30,3 +30,10 @@ def test_the_ids_count_from_the_end(tmp_path: Path) -> None:
         ["row, column = ct.bid(0), ct.bid(1)"], ["row, column = ct.num_blocks(0) - 1 - ct.bid(0), ct.bid(1)"],
     )  # fmt: skip
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_all_reads_of_the_id_count_from_the_end(tmp_path: Path) -> None:
+    text = CAUSAL.replace("ct.store(y, (row, column)", "ct.store(y, (ct.bid(0), column)")
+    new = applied(ENTRY, text, tmp_path, REVERSED)
+    assert "ct.store(y, (ct.num_blocks(0) - 1 - ct.bid(0), column)" in new
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")

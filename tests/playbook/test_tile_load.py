@@ -232,3 +232,14 @@ def test_bound_checks_that_a_constant_turns_off_are_made_where_there_is_a_paddin
     assert "check_bounds=checked" in text
     assert "ct.load(x, (row, n), (1, TILE), padding_mode=ct.PaddingMode.ZERO)" in " ".join(new.split())
     assert codes_of(loaded(new, tmp_path))
+
+
+def test_a_bounds_check_replaces_a_mask(tmp_path: Path) -> None:
+    body = """
+i = ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32)
+v = ct.gather(x, i, mask=i < x.shape[0], check_bounds=False)
+ct.scatter(y, i, v, mask=i < y.shape[0], check_bounds=False)
+"""
+    text = every(copy(body, shape='("M",)'))
+    assert "ct.load(" in text and "ct.store(" in text and "check_bounds" not in text
+    assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")

@@ -111,3 +111,43 @@ def test_products_in_float64_stay(tmp_path: Path) -> None:
     text = ROW.replace("float32", "float64")
     assert ENTRY.sites(Source("task.py", ROW), launch_facts(ROW, tmp_path))
     assert ENTRY.why_not(Source("task.py", text), launch_facts(text, tmp_path)) == "the kernel computes in float64"
+
+
+PRODUCT = "ct.mma(weights[None, :], ct.astype(part, ct.float32), ct.zeros((1, T), dtype=ct.float32))"
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        (
+            PRODUCT.replace("None, :]", "None, :].astype(ct.int8)").replace("ct.float32", "ct.int32"),
+            "the product is added to int32",
+        ),
+        (PRODUCT.replace(":], ", ":],  # scores\n        "), "a comment inside the call would be lost"),
+    ],
+    ids=["integers", "comment"],
+)
+def test_what_a_sum_would_lose_stays(tmp_path: Path, new: str, reason: str) -> None:
+    text = ROW.replace(PRODUCT, new)
+    assert text != ROW
+    assert ENTRY.why_not(Source("task.py", text), launch_facts(ROW, tmp_path)) == reason
+
+
+def test_a_file_that_does_not_import_sum_stays(tmp_path: Path) -> None:
+    head, kernel, rest = ROW.partition(ROW[ROW.index("@ct.kernel") : ROW.index("def reference")])
+    names = ("kernel", "bid", "gather", "arange", "exp2", "max", "load", "reshape", "mma", "astype", "zeros", "store")
+    names += ("int32", "float32", "Constant", "sum", "transpose")
+    for missing in ("", "transpose"):
+        listed = ", ".join(name for name in names if name != missing)
+        text = (
+            head.replace("import cuda.tile as ct", f"from cuda.tile import {listed}") + kernel.replace("ct.", "") + rest
+        )
+        source = Source("task.py", text)
+        if missing:
+            assert (
+                ENTRY.why_not(source, launch_facts(ROW, tmp_path)) == "task.py does not import transpose of cuda.tile"
+            )
+        else:
+            changed = applied(ENTRY, text, tmp_path, SUM)
+            assert "sum(transpose(weights[None, :].astype(float32)) * " in changed
+            assert verdict(loaded(changed, tmp_path)).verdict.startswith("correct")

@@ -70,3 +70,30 @@ def scaled_by_block(x, scales, y, LENGTH: ct.Constant[int]):  # type: ignore[no-
     """Each block of a flat array has a scale."""
     places = ct.bid(0) * LENGTH + ct.arange(LENGTH, dtype=ct.int32)
     ct.scatter(y, places, ct.gather(x, places) * ct.gather(scales, ct.bid(0)))
+
+
+@ct.kernel
+def scaled_in_steps(x, scales, y, rows: int, HOW: ct.Constant[int], TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Many rows share a scale; ``HOW`` says in which way its place is computed. One block a row."""
+    row, columns = ct.bid(0), ct.arange(TILE, dtype=ct.int32)
+    if HOW == 0:
+        place = row >> 7
+    elif HOW == 1:
+        place = row // (rows * 3)
+    elif HOW == 2:
+        place = row & 0x380
+    elif HOW == 3:
+        place = row | 127
+    else:
+        place = 0
+        for _ in range(100, row):
+            place = 1
+    ct.scatter(y, (row, columns), ct.gather(x, (row, columns)) * ct.gather(scales, place))
+
+
+@ct.kernel
+def valid_rows(x, count, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Zeros from row ``count[0]`` on."""
+    row, columns = ct.bid(0), ct.arange(TILE, dtype=ct.int32)
+    below = row < ct.load(count, (0,), (1,)).item()
+    ct.scatter(y, (row, columns), ct.where(below, ct.gather(x, (row, columns)), 0.0))

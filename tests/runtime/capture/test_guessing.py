@@ -119,6 +119,20 @@ def test_rows_that_share_a_scale_with_others_are_not_independent(
     assert task.independent == independent
 
 
+@pytest.mark.parametrize("how", range(5))
+def test_rows_that_share_a_scale_by_a_computed_number_are_not_independent(tmp_path: Path, how: int) -> None:
+    """By a shift, a product of an argument, a bit mask, or the bounds of a loop. With 896 scales all are inside."""
+    x, scales = torch.zeros(768, 32), torch.zeros(896)
+    task = task_of(tmp_path, guessed_kernels.scaled_in_steps, (768,), x, scales, torch.zeros(768, 32), 32, how, 32)
+    assert task.inputs["x"].shape[0] not in task.independent
+
+
+def test_rows_below_a_loaded_number_are_not_independent(tmp_path: Path) -> None:
+    x, count = torch.zeros(768, 32), torch.tensor([100], dtype=torch.int32)
+    task = task_of(tmp_path, guessed_kernels.valid_rows, (768,), x, count, torch.zeros(768, 32), 32)
+    assert task.inputs["x"].shape[0] not in task.independent
+
+
 def test_a_shape_is_not_reduced_to_a_part_of_a_tile(tmp_path: Path) -> None:
     """A load without padding would give undefined elements there, which the captured launch has not."""
     task = task_of(tmp_path, guessed_kernels.by_block, (64,), torch.zeros(4096), torch.zeros(4096), 64)

@@ -84,6 +84,15 @@ def test_no_full_collection_of_garbage_before_the_compilers_start(
     assert set(during) == {(*before[:2], 1 << 30)} and gc.get_threshold() == before
 
 
+def test_overlapping_searches_leave_the_garbage_collector_as_it_was() -> None:
+    before, first, second = gc.get_threshold(), building.no_full_collection(), building.no_full_collection()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
 def test_tile_ir_is_read_while_compilers_run(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = vectors()
     assemble = CuTile.assemble

@@ -204,12 +204,14 @@ def _padding(source: Source, call: cst.Call) -> str:
 
 def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple[str, ...]:
     """Adds the ``check_bounds`` and ``latency`` of ``call`` to ``arguments``: every kind of access takes these. A
-    bounds check that depends on a constant is always made if there is a padding (see `_is_unchecked`).
+    bounds check that depends on a constant is always made if there is a padding (see `_is_unchecked`). With a mask, the
+    bounds are always checked, because the check replaces the mask.
 
     Raises `NotApplicable` if a comment inside the call would be lost.
     """
     found, is_padded = list(arguments), any(text.startswith("padding_mode=") for text in arguments)
-    if (checks := argument(call, "check_bounds", None)) is not None and is_true(checks) is not True:
+    checks = None if argument(call, "mask", None) is not None else argument(call, "check_bounds", None)
+    if checks is not None and is_true(checks) is not True:
         found += [] if is_padded and is_true(checks) is None else [f"check_bounds={source.code(checks)}"]
     if (latency := argument(call, "latency", None)) is not None:
         found.append(f"latency={source.code(latency)}")

@@ -6,7 +6,7 @@ blocks start last, and most SMs wait for them. The change counts the ids from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,15 +62,17 @@ class LongestFirst(Rewriting[BlockId]):
         yield from () if is_persistent(source, function.name.value) else _growing(source, function)
 
 
-def _reversed(source: Source, call: cst.Call, axis: int) -> str:
-    blocks = imported(source, "num_blocks")
-    return source.replaced({call: fitting(source, call, f"{blocks}({axis}) - 1 - {source.code(call)}")})
+def _reversed(source: Source, calls: Iterable[cst.Call], axis: int) -> str:
+    """Returns the text with all ``calls``, which read the id along ``axis``, counted from the end."""
+    last = f"{imported(source, 'num_blocks')}({axis}) - 1"
+    return source.replaced({call: fitting(source, call, f"{last} - {source.code(call)}") for call in calls})
 
 
 def _growing(source: Source, function: Function) -> Iterator[BlockId]:
     """Yields the block ids on which the end of a loop depends."""
     loops = {loop: bounds for loop in source.every(cst.For, function) if (bounds := range_of(loop))}
-    for call, axis in block_ids(source, function.name.value).items():
+    ids = block_ids(source, function.name.value)
+    for call, axis in ids.items():
         line = next((above for above in source.parents(call) if isinstance(above, cst.SimpleStatementLine)), None)
         if line is None or source.calls("num_blocks", inside=line):
             continue
@@ -81,7 +83,8 @@ def _growing(source: Source, function: Function) -> Iterator[BlockId]:
         if growing is not None:
             is_sure = not any(names & names_read(start) for start in starts)
             what = f"a loop that grows with the block id of axis {axis}"
-            yield BlockId(call, what, {REVERSED: partial(_reversed, source, call, axis)}, axis, growing, is_sure)
+            same = [each for each, other in ids.items() if other == axis]
+            yield BlockId(call, what, {REVERSED: partial(_reversed, source, same, axis)}, axis, growing, is_sure)
 
 
 def _grows(source: Source, facts: KernelFacts, place: BlockId) -> bool:

@@ -14,8 +14,8 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dtypes import Dtypes
-from tilewright.playbook.analyses.expressions import fitting, operands_of, text_of
+from tilewright.playbook.analyses.dtypes import ANY, Dtypes
+from tilewright.playbook.analyses.expressions import fitting, imported, operands_of, text_of
 from tilewright.playbook.analyses.tile_shapes import Shapes
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription, NotApplicable
 from tilewright.playbook.rewriting import Rewritable, Rewriting
@@ -66,14 +66,18 @@ def _summed(source: Source, function: Function, call: cst.Call, one_row: bool) -
         raise NotApplicable("the product's operands are not written as three arguments")
     if "float64" in source.code(function):
         raise NotApplicable("the kernel computes in float64")
-    module = source.tile_module
-    casts = ["" if dtypes.of(operand) == "float32" else f".astype({module}.float32)" for operand in operands]
+    if (dtype := dtypes.of(total)) not in ("float32", ANY, None):
+        raise NotApplicable(f"the product is added to {dtype}")
+    sum_, transpose, float32 = (imported(source, name) for name in ("sum", "transpose", "float32"))
+    casts = ["" if dtypes.of(operand) == "float32" else f".astype({float32})" for operand in operands]
     left, right = (text_of(source, operand) + cast for operand, cast in zip(operands, casts, strict=True))
     if one_row:
-        added = f"{module}.sum({module}.transpose({left}) * {right}, axis=0, keepdims=True)"
+        added = f"{sum_}({transpose}({left}) * {right}, axis=0, keepdims=True)"
     else:
-        added = f"{module}.sum({left} * {module}.transpose({right}), axis=1, keepdims=True)"
+        added = f"{sum_}({left} * {transpose}({right}), axis=1, keepdims=True)"
     new = added if _is_zero(source, total) else f"{text_of(source, total)} + {added}"
+    if new.count("#") != source.code(call).count("#"):
+        raise NotApplicable("a comment inside the call would be lost")
     return source.replaced({call: fitting(source, call, new)})
 
 

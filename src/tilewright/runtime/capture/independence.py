@@ -6,7 +6,9 @@ indices only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import operator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -21,6 +23,7 @@ from tilewright.runtime.capture.described import WHOLE
 from tilewright.runtime.capture.facts import ARCH
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape, too_large
 from tilewright.task.task import Task
+from tilewright.tileir.read.tree import Op
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.verify.tolerance import reference_outputs, spread
@@ -28,8 +31,10 @@ from tilewright.verify.tolerance import reference_outputs, spread
 Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST = 1 << 22, 1 << 13
 """The most elements of all arrays, and the most blocks, of a shape on which independence is tried."""
-DIVIDING, COMPARING = ("divi", "remi"), ("cmpi", "mini", "maxi")
-SAME_VALUE = ("broadcast", "reshape", "exti", "trunci")
+DIVIDING, COMPARING = frozenset({"divi", "remi", "for"}), frozenset({"cmpi", "mini", "maxi"})
+BITS = frozenset({"andi", "ori"})
+SAME_VALUE = frozenset({"broadcast", "reshape", "exti", "trunci", "assume"})
+COMPUTED = {"addi": operator.add, "subi": operator.sub, "muli": operator.mul, "divi": operator.floordiv}
 """Operations of Tile IR."""
 
 
@@ -50,22 +55,41 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _numbers(task: Task, dims: dict[str, Value], *, tiles: bool) -> list[int]:
-    """Returns the whole numbers that the kernel divides by or compares with, and those among its arguments.
+    """Returns the whole numbers that the kernel may compare an index with, or divide it by: those that it computes from
+    constants and arguments, its arguments, and the largest number in each integer array.
 
-    tiles: whether numbers count with which only tiles are compared. Mostly, these are masks of the columns of a row.
+    tiles: whether arguments count, and numbers with which only tiles are compared. Mostly, these are masks of the
+        columns of a row.
     """
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
         return []
-    read = set[str]()
-    numbers: list[object] = [*runnable.launch.args] if tiles else []
-    for op in reversed([*runnable.module.entry().walk()]):  # what reads a value comes after it
-        decides = op.name in DIVIDING or (op.name in COMPARING and (tiles or not op.tile().shape))
-        if decides or (op.name in SAME_VALUE and not read.isdisjoint(op.results)):
-            read.update(name for names in op.operands.values() for name in names)
-        elif op.name == "constant" and not read.isdisjoint(op.results):
-            numbers += op.attributes["value"].values
-    return [number for number in numbers if type(number) is int]
+    drawn = drawn_inputs(task, dims, np.random.default_rng(0))
+    largest = [array.max() for name, array in drawn.items() if task.inputs[name].dtype.startswith(WHOLE) and array.size]
+    entry, given = runnable.module.entry(), [arg for arg in runnable.launch.args if type(arg) is int]
+    words = zip(entry.parameters, runnable.arguments, strict=True)
+    known = {name: [word] for (name, _), word in words if type(word) is int and word in given}
+    deciding = (number for op in entry.walk() for number in _deciding(op, known, tiles))
+    return [*(given if tiles else ()), *map(int, largest), *deciding]
+
+
+def _deciding(op: Op, known: dict[str, list[int]], tiles: bool) -> Iterator[int]:
+    """Yields the known numbers by which an operation may decide about an index. Adds its results to ``known``."""
+    operands = [known.get(values[0], []) for values in op.operands.values() if values]
+    if op.name == "constant":
+        known[op.results[0]] = [number for number in op.attributes["value"].values if type(number) is int]
+    elif op.name in SAME_VALUE:
+        known[op.results[0]] = operands[0]
+    elif op.name in COMPUTED and [*map(len, operands)] == [1, 1]:
+        with suppress(ZeroDivisionError):
+            known[op.results[0]] = [COMPUTED[op.name](operands[0][0], operands[1][0])]
+    numbers = itertools.chain.from_iterable(operands)
+    if op.name in DIVIDING or (op.name in COMPARING and (tiles or not op.tile().shape)):
+        yield from numbers
+    elif op.name in BITS:  # smaller indices do not differ in the lowest bit that is 1, or that is 0
+        yield from (bit for number in numbers for bit in (number & -number, ~number & -~number))
+    elif op.name == "shri":
+        yield from (1 << number for number in numbers if 0 <= number < 64)
 
 
 def _beyond(numbers: Iterable[int], small: Value, captured: Value) -> Value:

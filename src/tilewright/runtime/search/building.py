@@ -209,16 +209,21 @@ class Building:
         return ready
 
 
+NEVER = 1 << 30
+
+
 @contextmanager
 def no_full_collection() -> Iterator[None]:
     """Postpones full collections of garbage. The front ends make so many objects that one is due, which walks over all
-    objects of the program for 0.1 s or more: better while compilers run than before they start."""
+    objects of the program for 0.1 s or more: better while compilers run than before they start. If searches of several
+    threads overlap, the first restores the threshold."""
     young, middle, old = gc.get_threshold()
-    gc.set_threshold(young, middle, 1 << 30)
+    gc.set_threshold(young, middle, NEVER)
     try:
         yield
     finally:
-        gc.set_threshold(young, middle, old)
+        if old != NEVER:
+            gc.set_threshold(young, middle, old)
 
 
 @lru_cache(maxsize=64)
