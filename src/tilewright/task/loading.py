@@ -313,7 +313,8 @@ def _remedy(error: BaseException, package: str | None) -> str:
         return f"; relative imports refer to the folder of the file as the package {package}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"
-    if isinstance(error, SyntaxError) and any(word in str(error) for word in ("null bytes", "'utf-8'", "encoding")):
+    words = "null bytes", "'utf-8'", "encoding"
+    if isinstance(error, (SyntaxError, ValueError)) and any(word in str(error) for word in words):
         return "; fix: save the file as UTF-8 text"
     return ""
 
