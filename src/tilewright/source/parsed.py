@@ -68,10 +68,6 @@ class TopLevel:
         starts = {node: each.start for node, each in found.items()}
         return {node: (start.line + above, start.column) for node, start in starts.items()}
 
-    @cached_property
-    def code(self) -> str:
-        return "".join(map(self.module.code_for_node, self.roots))
-
 
 class Parsed:
     """The tree of one text. Nodes never change, so all users of a text may share its tree."""
@@ -80,6 +76,7 @@ class Parsed:
         self.text, self.module = text, cst.parse_module(text)
         self._parts: dict[cst.CSTNode, TopLevel] = {}
         self._owners: dict[cst.CSTNode, TopLevel] = {}
+        self._codes: dict[cst.CSTNode, str] = {}
 
     @cached_property
     def _lines(self) -> Mapping[cst.CSTNode, int]:
@@ -149,7 +146,12 @@ class Parsed:
         ends = (self.module.header, changed.header), (self.module.footer, changed.footer)
         if not changed.has_trailing_newline or any(list(old) != list(new) for old, new in ends):
             return changed.code
-        kept = self._statements
-        texts = [self._part(each).code if each in kept else changed.code_for_node(each) for each in changed.body]
-        first, last = self._ends
-        return "".join([first.code, *texts, last.code]) or changed.code
+        return "".join(map(self._code, (*changed.header, *changed.body, *changed.footer))) or changed.code
+
+    def _code(self, node: cst.CSTNode) -> str:
+        """Formats a statement, or a line at the start or the end of the file; a statement of this module only once."""
+        if node not in self._statements:
+            return self.module.code_for_node(node)
+        if node not in self._codes:
+            self._codes[node] = self.module.code_for_node(node)
+        return self._codes[node]

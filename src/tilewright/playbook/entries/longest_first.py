@@ -71,14 +71,14 @@ def _reversed(source: Source, calls: Iterable[cst.Call], axis: int) -> str:
 def _growing(source: Source, function: Function) -> Iterator[BlockId]:
     """Yields the block ids on which the end of a loop depends."""
     loops = {loop: bounds for loop in source.every(cst.For, function) if (bounds := range_of(loop))}
+    ends = {loop: bounds[0] if len(bounds) == 1 else bounds[1] for loop, bounds in loops.items()}
+    starts = [bounds[0] for bounds in loops.values() if len(bounds) > 1]
     ids = block_ids(source, function.name.value)
     for call, axis in ids.items():
         line = next((above for above in source.parents(call) if isinstance(above, cst.SimpleStatementLine)), None)
         if line is None or source.calls("num_blocks", inside=line):
             continue
         names = dependent(source, function, _assigned_from(source, line, call))
-        ends = {loop: bounds[0] if len(bounds) == 1 else bounds[1] for loop, bounds in loops.items()}
-        starts = [bounds[0] for bounds in loops.values() if len(bounds) > 1]
         growing = next((loop for loop, end in ends.items() if names & names_read(end)), None)
         if growing is not None:
             is_sure = not any(names & names_read(start) for start in starts)

@@ -75,12 +75,12 @@ class TaskDraft:
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
         known = {name: index_arrays.contents(array) for name, array in read.items()}
         scaling = self.scaling if can_scale else replace(self.scaling, any=False)
-        numbers = (each.value for each in self.launch.arguments if type(each.value) is int)
+        whole = frozenset(each.value for each in self.launch.arguments if type(each.value) is int)
         return Dimensions(
             arrays={name: declared for name, (_, declared) in self.arrays.items()},
             index_arrays=self.captured.index_arrays,
             largest={name: max(numbers) for name, numbers in known.items() if numbers},
-            products=self.captured.products, numbers=frozenset(numbers), form=self.form, scaling=scaling,
+            products=self.captured.products, numbers=whole, form=self.form, scaling=scaling,
         )  # fmt: skip
 
     @property

@@ -44,7 +44,7 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
     small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
     if too_large(task, small, MOST):
         return ()
-    numbers = [_numbers(task, small, tiles=tiles) for tiles in (True, False)]
+    numbers = _numbers(task, small)
     found = []
     for name in names:
         each = ({**small, name: _beyond(some, small[name], captured[name])} for some in numbers)
@@ -54,26 +54,31 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _numbers(task: Task, dims: dict[str, Value], *, tiles: bool) -> list[int]:
+def _numbers(task: Task, dims: dict[str, Value]) -> tuple[list[int], list[int]]:
     """Returns the whole numbers that the kernel may compare an index with, or divide it by: those that it computes from
     constants and arguments, its arguments, and the largest number in each integer array.
 
-    tiles: whether arguments count, and numbers with which only tiles are compared. Mostly, these are masks of the
-        columns of a row.
+    The second list has neither the arguments nor the numbers with which only tiles are compared. Mostly, these are
+    masks of the columns of a row.
     """
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
-        return []
+        return [], []
     drawn = drawn_inputs(task, dims, np.random.default_rng(0))
     largest = [array.max() for name, array in drawn.items() if task.inputs[name].dtype.startswith(WHOLE) and array.size]
     entry, given = runnable.module.entry(), [arg for arg in runnable.launch.args if type(arg) is int]
     words = zip(entry.parameters, runnable.arguments, strict=True)
     known = {name: [word] for (name, _), word in words if type(word) is int and word in given}
-    deciding = (number for op in entry.walk() for number in _deciding(op, known, tiles))
-    return [*(given if tiles else ()), *map(int, largest), *deciding]
+    every, certain = [*given, *map(int, largest)], [*map(int, largest)]
+    for op in entry.walk():
+        numbers = list(_deciding(op, known))
+        every += numbers
+        if op.name not in COMPARING or not op.tile().shape:
+            certain += numbers
+    return every, certain
 
 
-def _deciding(op: Op, known: dict[str, list[int]], tiles: bool) -> Iterator[int]:
+def _deciding(op: Op, known: dict[str, list[int]]) -> Iterator[int]:
     """Yields the known numbers by which an operation may decide about an index. Adds its results to ``known``."""
     operands = [known.get(values[0], []) for values in op.operands.values() if values]
     if op.name == "constant":
@@ -84,7 +89,7 @@ def _deciding(op: Op, known: dict[str, list[int]], tiles: bool) -> Iterator[int]
         with suppress(ZeroDivisionError):
             known[op.results[0]] = [COMPUTED[op.name](operands[0][0], operands[1][0])]
     numbers = itertools.chain.from_iterable(operands)
-    if op.name in DIVIDING or (op.name in COMPARING and (tiles or not op.tile().shape)):
+    if op.name in DIVIDING | COMPARING:
         yield from numbers
     elif op.name in BITS:  # smaller indices do not differ in the lowest bit that is 1, or that is 0
         yield from (bit for number in numbers for bit in (number & -number, ~number & -~number))
