@@ -522,6 +522,28 @@ def test_two_runs_on_two_kernels_of_one_repository_do_not_clash(checkout: Path, 
     assert "ops.py" not in patches["b"]
 
 
+@pytest.mark.parametrize("at_once", (True, False))
+def test_another_process_is_making_a_worktree(
+    checkout: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    task, half = task_in(checkout), checkout / ".git" / "worktrees" / "half"
+    half.mkdir(parents=True)
+    (half / "gitdir").write_text(f"{checkout.parent / 'half' / '.git'}\n")
+    (half / "HEAD").write_text("ref: refs/heads/half\n")
+    (half / "commondir").touch()
+
+    def sleep(seconds: float) -> None:
+        if at_once:
+            (half / "commondir").write_text("../..\n")
+
+    monkeypatch.setattr("tilewright.tools.git.time.sleep", sleep)
+    if at_once:
+        assert opened(task).branch == BRANCH
+    else:
+        with pytest.raises(GitError, match="git worktree: fatal: failed to read .*commondir"):
+            opened(task)
+
+
 def test_one_run_is_one_process(checkout: Path, opened: Opened) -> None:
     task = task_in(checkout)
     workspace = opened(task)

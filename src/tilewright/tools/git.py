@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +21,10 @@ from tilewright.errors import MachineError
 
 SECONDS = 120.0
 """Time limit of one git command. Checking out a large repository on a slow disk takes the longest."""
+
+UNFINISHED = re.compile(rb"failed to read \S*worktrees/\S+/commondir")
+"""What git says if another process has begun to make a worktree: the worktree's files exist, and are still empty."""
+TRIES = 6
 
 PASSED_ON = (
     "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM",
@@ -68,10 +74,20 @@ class Git:
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> str:
         """Returns the output of git, unchanged. Raises GitError if the command fails, MachineError if git cannot
         run."""
+        for pause in (0.02 * 2**n for n in range(TRIES)):
+            done = self._done(command, arguments, stdin)
+            if not (done.returncode and UNFINISHED.search(done.stderr)):
+                break
+            time.sleep(pause)
+        if done.returncode:
+            raise GitError(command, done.stderr.decode(errors="replace"))
+        return done.stdout.decode(errors="surrogateescape")
+
+    def _done(self, command: str, arguments: Sequence[str], stdin: str | None) -> subprocess.CompletedProcess[bytes]:
         settings = [word for setting in SETTINGS for word in ("-c", setting)]
         outer = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON) or name[:4] != "GIT_"}
         try:
-            done = subprocess.run(
+            return subprocess.run(
                 ["git", *settings, command, *arguments], cwd=self.folder, env=outer | QUIET | dict(self.variables),
                 input=(stdin or "").encode(errors="surrogateescape"), capture_output=True, timeout=SECONDS,
                 pass_fds=self.passed,
@@ -82,9 +98,6 @@ class Git:
             raise MachineError("git is not installed; fix: install git, e.g. apt install git") from error
         except subprocess.TimeoutExpired as error:
             raise MachineError(f"git {command} took longer than {SECONDS:g} s in {self.folder}") from error
-        if done.returncode:
-            raise GitError(command, done.stderr.decode(errors="replace"))
-        return done.stdout.decode(errors="surrogateescape")
 
     def line(self, command: str, *arguments: str, stdin: str | None = None) -> str:
         """Returns the one line that git prints."""
