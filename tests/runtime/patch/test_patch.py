@@ -223,7 +223,7 @@ def test_the_result_is_cuda_tiles(world: World) -> None:
     ]
     ((trials, options),) = world.search.asked
     assert [trial.label for trial in trials] == ["TILE_M=64 occupancy=1", "TILE_M=128 occupancy=2"]
-    assert options == {"stream": 0, "shipped": 0, "flush_l2": True}
+    assert options == {"stream": 0, "shipped": None, "flush_l2": True}
 
 
 def test_what_became_of_each(world: World) -> None:
@@ -244,7 +244,17 @@ def test_what_became_of_each(world: World) -> None:
             (space[3], "WrongResult", "y differs by 0.5"),
             (space[4], "StaticEvalError", "no"),
         ]
-    assert len(world.search.asked) == 1
+    assert [options["shipped"] for _, options in world.search.asked] == [None, 0], (
+        "one differs: compared with the first"
+    )
+
+
+def test_where_none_differs_the_first_configuration_need_not_be_compiled(world: World) -> None:
+    made = [lambda trial: outcome(trial, us=None, status="pruned", reason="it spills"), outcome]
+    world.search.outcomes = lambda place, trial: made[place](trial)
+    for _ in range(2):  # searched, then stored
+        assert tuned().best.config is SPACE[1]
+    assert [options["shipped"] for _, options in world.search.asked] == [None]
 
 
 def test_it_says_what_it_found_unless_quiet(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -500,7 +510,8 @@ def test_widened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_WIDEN", "1")
     world.search.best = 2
     found = tuned()
-    ((trials, _),) = world.search.asked
+    ((trials, options),) = world.search.asked
+    assert options["shipped"] == 0, "a neighbour may be wrong, so it is no reference"
     assert [trial.config for trial in trials[:2]] == SPACE
     assert 2 < len(trials) <= 64
     assert found.best.config == trials[2].config

@@ -268,6 +268,6 @@ def test_a_language_says_how_much_stack_is_raced(raced: int, kept: list[int]) ->
         index: SimpleNamespace(code=SimpleNamespace(stack_bytes=stack), trial=SimpleNamespace(raced_stack=raced))
         for index, stack in enumerate(stacks)
     }
-    order, out = screening._by_stack(ready, baseline=0)
+    order, out = screening._by_stack(ready, kept=0)
     assert order == kept and set(out) == set(range(6)) - set(kept)
     assert screening._by_stack(ready, baseline=5)[0] == [*kept, 5], "what others are compared with is always raced"

@@ -323,7 +323,7 @@ def test_a_kernel_that_is_not_deterministic_widens_what_is_allowed() -> None:
     assert "not deterministic" in result.note
 
 
-def products(configs: Any) -> tuple[CpuMachine, Any]:
+def products(configs: Any, **options: Any) -> tuple[CpuMachine, Any]:
     """A search of products 256 × 256 × 256 in bfloat16."""
     a, b, c = (torch.randn(256, 256, dtype=torch.bfloat16) for _ in "abc")
     machine = CpuMachine(lambda trial, args: args[2].copy_(args[0] @ args[1]))
@@ -332,14 +332,14 @@ def products(configs: Any) -> tuple[CpuMachine, Any]:
         result = found(
             configs, machine, lambda config: (a, b, c, config["TILE_M"], config["TILE_N"]), product,
             grid_fn=lambda config: (256 // config["TILE_M"], 256 // config["TILE_N"]),
-            hints_fn=lambda config: {"occupancy": config["occupancy"]},
+            hints_fn=lambda config: {"occupancy": config["occupancy"]}, **options,
         )  # fmt: skip
     return machine, result
 
 
-SMALL, SPILLS, HOPELESS, HUGE = (
+SMALL, LARGER, SPILLS, HOPELESS, HUGE = (
     {"TILE_M": m, "TILE_N": n, "occupancy": occupancy}
-    for m, n, occupancy in ((64, 64, None), (256, 64, 4), (256, 128, None), (256, 256, None))
+    for m, n, occupancy in ((64, 64, None), (128, 64, None), (256, 64, 4), (256, 128, None), (256, 256, None))
 )
 """On sm_90: four CTAs an SM leave 128 registers a thread; 256 × 128 sums do not fit into any."""
 
@@ -370,6 +370,33 @@ def test_the_shipped_one_is_always_launched(assembled: list[int]) -> None:
     """It is what the others are measured against."""
     _, result = products([HOPELESS, SMALL])
     assert [one.status for one in result.outcomes] == ["timed", "timed"] and len(assembled) == 2
+
+
+def test_if_none_is_in_use_the_quickest_to_compile_is_the_reference(assembled: list[int]) -> None:
+    """TileGym's attention: its first configuration takes tileiras 5.6 of the 7 s of a search, and spills."""
+    machine, result = products([HOPELESS, SMALL, LARGER], shipped=None)
+    assert [one.status for one in result.outcomes] == ["pruned", "timed", "timed"] and len(assembled) == 2
+    assert machine.ran[:2] == ["TILE_M=64 TILE_N=64 occupancy=auto"] * 2, "the reference runs twice"
+    assert not result.note.startswith("the shipped")
+
+
+def test_if_none_is_in_use_and_the_quickest_fails_another_is_the_reference() -> None:
+    x, y = vectors()
+
+    def does(trial: Trial, args: tuple[Any, ...]) -> None:
+        if trial.config["TILE"] == 64:
+            raise RuntimeError("no")
+        doubles(trial, args)
+
+    machine = CpuMachine(does)
+    result = found(space(256, 64, 128), machine, on(x, y), shipped=None)
+    assert [one.status for one in result.outcomes] == ["timed", "failed", "timed"]
+    assert machine.ran[:3] == ["TILE=64", "TILE=128", "TILE=128"] and "does not work" not in result.note
+
+
+def test_if_none_is_in_use_and_all_spill_those_that_spill_least_are_raced(assembled: list[int]) -> None:
+    _, result = products([HUGE, HOPELESS, SPILLS], shipped=None)
+    assert [one.status for one in result.outcomes] == ["pruned", "timed", "timed"] and len(assembled) == 3
 
 
 def test_where_all_spill_those_that_spill_least_are_launched(assembled: list[int]) -> None:

@@ -9,6 +9,7 @@ predict which trials are the fastest, unless the work of a launch cannot be coun
 from __future__ import annotations
 
 import gc
+import math
 import os
 import time
 from collections.abc import Hashable, Iterator, Sequence
@@ -83,12 +84,16 @@ class Building:
     """Compiles trials while the caller does other work.
 
     Trials whose accumulators cannot fit are left out until `compile_unfit` is called.
-    first: the index of the trial that is needed first.
+    shipped: the index of the trial that is compiled in any case; None if there is no such trial.
+    order: the indices of the trials in the order in which one is the reference. Without a shipped trial, those that
+        should be compiled the quickest are first.
     """
 
-    def __init__(self, trials: Sequence[Trial | FailedTrial], arch: str, first: int) -> None:
+    def __init__(self, trials: Sequence[Trial | FailedTrial], arch: str, shipped: int | None) -> None:
         self.seconds = {"lower": 0.0, "compile": 0.0}
-        self._trials, self._arch, self._first = trials, arch, first
+        self.shipped = shipped
+        self.order: Sequence[int] = range(len(trials))
+        self._trials, self._arch = trials, arch
         self._done: dict[int, Ready | FailedTrial] = {}
         self._described: dict[int, SpecifiedTrial] = {}
         self._lowered: dict[int, Lowered] = {}
@@ -118,10 +123,15 @@ class Building:
         _module.cache_clear()  # the search no longer needs these, and they are large
         self._pool.__exit__(*raised)
 
-    def counted(self, index: int, seconds: float, blocks: int) -> CountedWork | None:
-        """Returns the counted work of a trial before it is compiled; None if counting is impossible."""
-        lowered = self._lowered.get(index)
-        return None if lowered is None else _counted(self._described[index], lowered, seconds, blocks)
+    @property
+    def first(self) -> int:
+        """The index of the trial that is needed first: of the shipped one, or else of the first one in `order`."""
+        return self.order[0] if self.shipped is None else self.shipped
+
+    def counted(self, seconds: float, blocks: int) -> CountedWork | None:
+        """Returns the counted work of a launch before it is compiled; None if counting is impossible."""
+        index = next((index for index in (self.first, *self.order) if index in self._lowered), None)
+        return None if index is None else _counted(self._described[index], self._lowered[index], seconds, blocks)
 
     def _read_ahead(self) -> None:
         """Reads the Tile IR of the trials while compilers run: before a launch, it shows which arrays are written. That
@@ -129,7 +139,7 @@ class Building:
         for index, lowered in list(self._lowered.items()):
             if self._ended:
                 return
-            if index != self._first and lowered.is_tile_ir:
+            if index != self.first and lowered.is_tile_ir:
                 _module(lowered)
 
     def _read(self, cubins: Sequence[bytes]) -> Sequence[MachineCode | MachineCodeError]:
@@ -158,13 +168,15 @@ class Building:
                 self._described[index] = described
                 hints = {**described.language.decorated_hints(described.trial.kernel, self._arch), **described.hints}
                 efforts[index] = effort([*zip(described.names, described.launch.args, strict=True), *hints.items()])
-        for index in sorted(efforts, key=lambda index: (index != self._first, -efforts[index])):
+        if self.shipped is None:
+            self.order = sorted(self.order, key=lambda index: efforts.get(index, math.inf))
+        for index in sorted(efforts, key=lambda index: (index != self.first, -efforts[index])):
             described = self._described[index]
             if isinstance(lowered := self._lower(described), Failed):
                 self._done[index] = described.trial.failed(lowered)
             else:
                 self._lowered[index] = lowered
-                self._pool.add(index, described.language, lowered, described.launch, always=index == self._first)
+                self._pool.add(index, described.language, lowered, described.launch, always=index == self.shipped)
         for index in self._lowered:
             self._place(index)
 

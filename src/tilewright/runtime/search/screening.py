@@ -1,8 +1,8 @@
 """Chooses the trials to verify and race, with the rules and the prediction of `compile.screen`.
 
-The work of a launch in the user's program is not declared. So it is counted in the Tile IR of the shipped configuration
-while compilers run, in another thread: on a few blocks, without data. If the work cannot be counted, or the
-instructions are not known, the size of the stack decides.
+The work of a launch in the user's program is not declared. So it is counted in the Tile IR of the configuration that is
+needed first (`Building.first`) while compilers run, in another thread: on a few blocks, without data. If it cannot
+be counted, or the instructions are not known, the size of the stack decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.runtime.search.building import Building, Ready, aligned
 from tilewright.tools.background import in_thread
 
 COUNTED_BLOCKS = 32
-"""The number of blocks on which the work of the shipped configuration is counted."""
+"""The number of blocks on which the work of a launch is counted."""
 COUNT_SECONDS = {True: 1.0, False: 0.3}
 """The most seconds for counting, about as long as the first compilers run. The key is True if times will be predicted
 from the work."""
@@ -33,23 +33,27 @@ EXACT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class LiveScreen:
-    """Screens the trials of a search. ``counting``: the result will be the work of the shipped configuration; None if
-    it cannot be counted."""
+    """Screens the trials of a search.
+
+    counting: the result will be the work of a launch; None if it cannot be counted.
+    keeps: whether the baseline is always raced, because it is the shipped configuration.
+    """
 
     board: Board | None
     counting: Future[CountedWork | None]
+    keeps: bool
 
     @classmethod
-    def of(cls, board: Board | None, building: Building, shipped: int) -> LiveScreen:
+    def of(cls, board: Board | None, building: Building) -> LiveScreen:
         """Begins to count. Other trials are compiled, and the first ones are launched, meanwhile."""
 
         def count() -> CountedWork | None:
             known = board is not None
-            work = building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS) if known else None
+            work = building.counted(COUNT_SECONDS[building.many], COUNTED_BLOCKS) if known else None
             building.predicts = building.predicts and work is not None
             return work
 
-        return cls(board, in_thread(count, "count"))
+        return cls(board, in_thread(count, "count"), building.shipped is not None)
 
     def wait(self) -> None:
         """Waits for the end of counting, which would disturb a race."""
@@ -57,7 +61,7 @@ class LiveScreen:
 
     @property
     def work(self) -> CountedWork | None:
-        """The work of the shipped configuration. Waits until it is counted."""
+        """The work of a launch. Waits until it is counted."""
         work = self.counting.result()
         return work if work is not None and work.bytes else None
 
@@ -70,9 +74,9 @@ class LiveScreen:
         """
         ranked = None if ahead and not self.counting.done() else self._ranked(ready, baseline)
         if ranked is None:
-            return _by_stack(ready, baseline)
+            return _by_stack(ready, baseline if self.keeps else None)
         order, out = ranked
-        first = order[:RACED] if baseline in order[:RACED] else [*order[:RACED], baseline]
+        first = [*order[:RACED], baseline] if self.keeps and baseline not in order[:RACED] else order[:RACED]
         beyond = {index: not_raced(place, len(order), RACED) for place, index in enumerate(order, 1)}
         return first, {index: why for index, why in (beyond | out).items() if index not in first}
 
@@ -115,10 +119,10 @@ def _row(index: int, ready: Ready) -> ScreenRow | None:
     return ScreenRow(name, ready.trial.grid, ready.code, asked if isinstance(asked, int) else None, arguments)
 
 
-def _by_stack(ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
+def _by_stack(ready: Mapping[int, Ready], kept: int | None) -> tuple[list[int], dict[int, str]]:
     stack = {index: each.code.stack_bytes for index, each in ready.items()}
     least, raced = min(stack.values()), max(each.trial.raced_stack for each in ready.values())
     most = max(raced, most_stack(stack.values()))
-    order = sorted((index for index in stack if stack[index] <= most or index == baseline), key=lambda i: (stack[i], i))
+    order = sorted((index for index in stack if stack[index] <= most or index == kept), key=lambda i: (stack[i], i))
     reason = "spills: {:,} B of stack a thread, where the least is {:,} B"
     return order, {index: reason.format(stack[index], least) for index in stack if index not in order}

@@ -3,8 +3,9 @@
     lower → compile → screen → verify → race
 
 The stages are those of `tune`. Both use the same decisions (`compile.screen`, `race.protocol`) and the same records of
-verdicts and times (`worker.client`). They differ in the reference. Here, the outputs of the shipped configuration
-on the caller's arrays are the reference (`TrialRunner`). In `tune`, float64 NumPy on random arrays is the reference.
+verdicts and times (`worker.client`). They differ in the reference. Here, the outputs of one configuration on the
+caller's arrays are the reference (`TrialRunner`): of the shipped one, or if none is in use, of the one that is compiled
+the quickest. In `tune`, float64 NumPy on random arrays is the reference.
 
 While compilers still run, the best trials so far are launched once, and their outputs are compared. The race begins
 when all trials are compiled, so its candidates depend only on the code and never on the load of the machine. Afterwards
@@ -70,7 +71,7 @@ def search(
     trials: Sequence[Trial | FailedTrial],
     *,
     stream: Stream,
-    shipped: int = 0,
+    shipped: int | None = 0,
     flush_l2: bool = True,
     launch_mode: str = "eager",
     tie_band: float = 0.01,
@@ -80,7 +81,8 @@ def search(
     """Finds the configuration to launch. Raises `NothingWorks` if no trial works.
 
     stream: the caller's CUDA stream. The search runs after the stream's work, and has ended on return.
-    shipped: index of the configuration in use today. Its outputs are the reference, and it wins ties.
+    shipped: index of the configuration in use today. Its outputs are the reference, and it wins ties. None: none is in
+        use, so none has to be compiled. The reference is the configuration that should be compiled the quickest.
     flush_l2: whether each timed launch finds an empty L2.
     launch_mode: ``eager`` or ``graph``, as the kernel will be launched.
     tie_band: relative differences up to this do not decide; the shipped or the cheapest configuration wins.
@@ -88,7 +90,7 @@ def search(
     """
     if launch_mode not in ("eager", "graph"):
         raise RequestError(f"unknown launch mode '{launch_mode}'; known: eager, graph")
-    if not 0 <= shipped < len(trials):
+    if shipped is not None and not 0 <= shipped < len(trials):
         raise RequestError(f"the shipped configuration is number {shipped} of {len(trials)}")
     from tilewright.race.rules import Policy
     from tilewright.runtime.search.device import CudaDevice
@@ -115,7 +117,7 @@ class _SearchRun:
     many: bool
 
     def __init__(
-        self, trials: list[Trial | FailedTrial], device: Device, policy: Policy, shipped: int, progress: Progress
+        self, trials: list[Trial | FailedTrial], device: Device, policy: Policy, shipped: int | None, progress: Progress
     ) -> None:
         self.trials, self.device, self.policy, self.shipped, self.progress = trials, device, policy, shipped, progress
         self.outcomes: dict[int, TrialOutcome] = {}
@@ -161,7 +163,7 @@ class _SearchRun:
 
             self.runner = TrialRunner(self.device, self.ready)
             self.client = RaceClient(self.runner, self.policy, 0, self.progress, too_fast=self._too_fast)
-            self.screen = LiveScreen.of(self.device.board, building, self.shipped)
+            self.screen = LiveScreen.of(self.device.board, building)
             self.many = building.many
             try:
                 yield building
@@ -169,10 +171,9 @@ class _SearchRun:
                 self.building_seconds = building.seconds
 
     def _take_baseline(self, building: Building) -> None:
-        """Takes the outputs of the shipped configuration as the reference. If it fails, takes the outputs of the first
-        trial that works."""
+        """Takes the outputs of the first of `Building.order` that works as the reference."""
         unfit = building.left_out()
-        for index in sorted(range(len(self.trials)), key=lambda i: (i != self.shipped, i in unfit, i)):
+        for index in sorted(building.order, key=lambda i: (i != self.shipped, i in unfit)):  # otherwise the order stays
             if index in building.left_out():
                 building.compile_unfit()
             ready = building.get(index)
@@ -183,10 +184,10 @@ class _SearchRun:
             self._verify(index)
             if index in self.outcomes:
                 continue
-            if index != self.shipped:
+            if (shipped := self.shipped) is not None and shipped in self.outcomes:
                 self.note = (
-                    f"the shipped configuration {self._label(self.shipped)} does not work "
-                    f"({self.outcomes[self.shipped].reason}), so outputs were compared with those of "
+                    f"the shipped configuration {self._label(shipped)} does not work "
+                    f"({self.outcomes[shipped].reason}), so outputs were compared with those of "
                     f"{ready.trial.label}"
                 )
             return
