@@ -212,6 +212,7 @@ class Bookkeeping:
                 outcomes=judged.outcomes,
                 status="keep" if judged.keep else "crash" if judged.crashed else "revert",
                 attempts=(*iteration.attempts, *judged.attempts), comparison=changed, environment=judged.environment,
+                gain_parts=judged.gain_parts,
             )
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.errors import MachineError, TilewrightError
@@ -152,7 +152,7 @@ class FieldBuilder:
         starts = [(text, each.texts, self.facts_of(each)) for text, each in zip(before, leaders, strict=True)]
         requests, dropped = self._requests(starts, entry, label, width)
         variants, failed = self.build(requests)
-        return variants, dropped + failed
+        return [_grown(variant, leaders, entry) for variant in variants], dropped + failed
 
     def _requests(
         self, starts: Sequence[Start], entry: Entry, label: str, width: Width
@@ -216,6 +216,17 @@ def _leaders(variants: Sequence[Variant], width: Width, times: Mapping[str, floa
         return [min(raced, key=lambda variant: times[variant.version.name])]
     distinct = {variant.identity: variant for variant in sorted(variants, key=_predicted, reverse=True)}
     return by_form(sorted(distinct.values(), key=_predicted))[: width.leaders]
+
+
+def _grown(variant: Variant, leaders: Sequence[Variant], entry: Entry) -> Variant:
+    """Notes the structure of a variant that was made from one of ``leaders`` by the entry, if it has added hints."""
+    for leader in leaders:
+        before = f"{leader.value}, {entry.about.id}="
+        if str(variant.value).startswith(before):
+            form = entry.kind(str(variant.value).removeprefix(before)) == "form" and not entry.about.all_values
+            if leader.structure or not form:
+                return replace(variant, structure=leader.structure or str(leader.value))
+    return variant
 
 
 def _predicted(variant: Variant) -> float:
