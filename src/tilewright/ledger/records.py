@@ -247,6 +247,7 @@ class RunRecord(BaseRun):
     """The A/A ratio of this machine for each workload: the same code raced against itself."""
     environment: Mapping[str, Json] = field(default_factory=dict)
     branch: str | None = None
+    """The branch with the kept changes. None if the run ended without any."""
     base_commit: str | None = None
     confirm: str = ""
     """For a predicted run, the command that measures it on a GPU."""

@@ -1,7 +1,7 @@
 """Divides a kept gain into the part of the structure and the part of the hints that were added to it (`fields`).
 
-The field of a structural change normally races the structure at the incumbent's hints, too, so nothing more is measured.
-The hints' part holds for this structure. What they would bring to the incumbent is not known.
+The field of a structural change normally races the structure at the incumbent's hints, too. So no race is added. The
+hints' part holds for this structure. What they would bring to the incumbent is not known.
 """
 
 from __future__ import annotations

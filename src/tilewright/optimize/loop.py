@@ -154,7 +154,7 @@ class Loop(Bookkeeping):
             try:
                 change = proposer.propose(self.seen(left))
             except LedgerChanged as error:  # a finished run is not resumed
-                self.setup.ledger.finish(self.setup.run.run, str(error), ())
+                self.end(str(error), ())
                 raise
             if change is not None:
                 built = self._build(proposal_of(change, self.incumbent.texts, PROPOSER))
