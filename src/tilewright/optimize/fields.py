@@ -18,6 +18,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tilewright.errors import MachineError, TilewrightError
@@ -28,8 +29,8 @@ from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PREDICTED_WORTH
 from tilewright.optimize.gates.base import Ranking
 from tilewright.optimize.gates.heats import by_form
-from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
-from tilewright.playbook.base import Entry, KernelFacts, Site
+from tilewright.playbook.analyses.edited_files import edited_files
+from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.records import Value
 
 
@@ -239,10 +240,6 @@ def _steps(texts: Texts, facts: KernelFacts, entry: Entry) -> Iterator[tuple[Val
     for files in edited_files(texts):
         launched = (site for site in facts.sites_of(entry, files.source) if site.kernel in ("", facts.kernel))
         for site in itertools.islice(launched, 1):
-            for value in site.search() if site.search else site.values:
-                yield value, _change(entry, files, site, value, texts)
+            for value in site.values_to_try():
+                yield value, partial(files.changed, texts, entry, site, value)
             return
-
-
-def _change(entry: Entry, files: EditedFiles, site: Site, value: Value, texts: Texts) -> Callable[[], Texts]:
-    return lambda: {**texts, **files.parted(entry.change(files.source, site, value))}
