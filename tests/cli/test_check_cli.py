@@ -164,6 +164,8 @@ def test_a_backward_that_is_no_gradient(file: str, capsys: pytest.CaptureFixture
         (["--case", "N=3", "--quick"], "--case names shape, data and seed itself"),
         (["--workload", "big"], "unknown workload 'big'; known: small, odd"),
         (["--config", "TILE=3.5"], "error: "),
+        (["--config", ""], "error: '' names no knob; give knob=value, with commas between several; knobs: TILE"),
+        (["--case", ""], "error: --case: '' is not of the form name=value; for example: "),
     ],
 )
 def test_mistakes_are_one_line(file: str, capsys: pytest.CaptureFixture[str], options: list[str], words: str) -> None:

@@ -166,6 +166,8 @@ def test_the_compiler_may_fail_and_tile_ir_is_still_compared(files: Any, compare
         (("a.py", "missing.py"), "no such task file: missing.py"),
         (("a.py", "a.py", "--config-b", "X=1"), "unknown knob 'X'; known: TILE, occupancy"),
         (("a.py", "a.py", "--config", "TILE=128", "--config-a", "TILE=256"), "'TILE' is given twice"),
+        (("a.py", "a.py", "--config-a", ""), "'' names no knob; give knob=value"),
+        (("a.py", "a.py", "--config", " ", "--config-b", "TILE=256"), "' ' names no knob; give knob=value"),
         (("a.py", "a.py", "--workload", "huge"), "unknown workload 'huge'; known: small, large"),
         (("a.py", "a.py", "--arch", "sm_1"), "unknown architecture"),
         (("a.py", "b.py"), "B (b.py TILE=128,occupancy=auto, workload small): front end: b.py:11"),

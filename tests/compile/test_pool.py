@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tilewright.compile.pool import CompilerPool
 from tilewright.languages.base import Language, Lowered
+from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun, KeptCubins
 from tilewright.records import Built, Configuration, Failed
 
 JOBS, CANDIDATES = 8, 17
@@ -61,3 +65,22 @@ def test_waiting_cubins_are_shared_among_the_readers() -> None:
     assert outcomes == {index: index for index in range(CANDIDATES)}
     assert sum(batches) == CANDIDATES
     assert 1 < max(batches) <= -(-CANDIDATES // (JOBS // 4)), "so many readers run even while all compilers do"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_kept_cubins_are_not_compiled_again(stored: bool, tmp_path: Path) -> None:
+    """Those in memory, and those in files for a command that resumes the run."""
+    kept: KeptCubins = CubinsOfRun(tmp_path / "of a run", lambda: None) if stored else CubinsInMemory()
+    lowered, started = Lowered(Configuration.of({"AT": 1}), "sm_80", "kernel", b"code"), list[bytes]()
+
+    class Noting(Compiles):
+        def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+            started.append(lowered.code)
+            return super().assemble(lowered, seconds)
+
+    for _ in range(2):
+        with CompilerPool(1, 1.0, lambda cubins: list(cubins), kept=kept) as pool:  # type: ignore[arg-type]
+            pool.add(0, Noting(), lowered, None, always=True)  # type: ignore[arg-type]
+            [(_, built, code)] = pool.outcomes()
+        assert isinstance(built, Built) and built.cubin == code == b"code"
+    assert started == [b"code"]

@@ -347,7 +347,7 @@ def staged(
             if run:
                 record, iterations = ledger.run(run), list(ledger.iterations(run))
             else:
-                record, iterations = ledger.begin(_record(task, name, standings)), []
+                record, iterations = ledger.begin(_record(task, name, workspace.branch, standings)), []
             bounds = {one.name: bound_of(task, one, H200) for one in workloads}
             loop = Loop(
                 Setup(
@@ -363,9 +363,9 @@ def staged(
             yield Stage(loop, ledger, workspace, gate, file)
 
 
-def _record(task: Task, name: str, standings: tuple[Metrics, ...]) -> RunRecord:
+def _record(task: Task, name: str, branch: str, standings: tuple[Metrics, ...]) -> RunRecord:
     return RunRecord(
         run=name, key="k", task=task.name, kernel="scale", where=where_is(task),
         machine=MACHINE, measured=True, board=H200.name,
-        bandwidth_gbs=H200.bandwidth_gbs, dtype="float32", seed=1, baseline=standings,
+        bandwidth_gbs=H200.bandwidth_gbs, dtype="float32", seed=1, baseline=standings, branch=branch,
     )  # fmt: skip

@@ -31,12 +31,14 @@ from tests.optimize.kit import (
     staged,
 )
 
+from tilewright.cli.optimize_table import ending
 from tilewright.errors import MachineError
 from tilewright.ledger.records import Iteration
 from tilewright.optimize import time_limit
 from tilewright.optimize.ending import finish
 from tilewright.optimize.proposed import Change, Seen
 from tilewright.optimize.time_limit import TimeUp, within
+from tilewright.optimize.versions.leftovers import leftovers
 from tilewright.playbook.base import Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -467,6 +469,27 @@ def test_a_run_that_was_killed_after_its_last_iteration_only_ends(tmp_path: Path
         reason, run = before.run(), before.loop.setup.run.run
     with staged(file, home, [], entries, limits=BASE, run=run) as after:
         assert after.run() == reason and len(after.rows) == 3
+
+
+@pytest.mark.parametrize(("told", "left"), [(1.0, False), (0.9, True)])
+def test_a_run_that_ends_with_nothing_kept_leaves_no_branch(tmp_path: Path, told: Told, left: bool) -> None:
+    """Its attempts stay within reach. Until its end, it can be resumed, and keeps the branch."""
+    file, home, entries = repository(tmp_path / "user"), tmp_path / "home", [Lines(places=MANY[:1])]
+    with staged(file, home, [told], entries) as before:
+        before.run()
+        run, branch = before.loop.setup.run.run, before.workspace.branch
+    assert branch in git(file.parent, "branch", "--list"), "it was interrupted"
+    with staged(file, home, [told] * 3, entries, run=run) as after:
+        result = finish(after.loop, [after.run()], None)
+        git(file.parent, "rev-parse", "--verify", branch)
+    assert bool(result.kept) == left
+    refs = git(file.parent, "for-each-ref", "--format=%(refname)")
+    assert (f"refs/heads/{branch}" in refs) == (f"/branch/{branch}" in refs) == left
+    assert f"refs/tilewright/{run}/1" in refs and f"refs/tilewright/{run}/kept" in refs
+    lines = [line for line in ending(result, "ops.py") if line.startswith("branch ")]
+    assert (result.record.branch, len(lines)) == ((branch, 1) if left else (None, 0))
+    branches = [each.name for each in leftovers(file.parent, home) if each.kind == "branches"]
+    assert branches == ([f"branch {branch}"] if left else [])
 
 
 # Handed in (L) --------------------------------------------------------------------------------------------

@@ -35,12 +35,15 @@ TILED = SCALE.replace('{"TILE": (256,)}', f'{{"TILE": (16, {", ".join(map(str, S
 ).replace('{"N": 4096}', '{"N": 1 << 18}')  # fmt: skip
 
 
+@dataclass(frozen=True)
 class Tiles(Lines):
-    """An entry that writes a tile size, and is tried with hints of occupancy."""
+    """An entry that writes a tile size, and is tried with the hints of another entry."""
+
+    hinted: str = "occupancy"
 
     @property
     def about(self) -> EntryDescription:
-        return replace(super().about, together=("occupancy",))
+        return replace(super().about, together=(self.hinted,))
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return source.text.replace('shipped={"TILE": 16}', f'shipped={{"TILE": {value}}}')
@@ -69,7 +72,7 @@ class Simulated(Executor):
             self.said.append(f"check {tile(step.source)}")
             return said.OutputsChecked(Checked("correct", ""))
         sources = (*step.sources, *(() if isinstance(step, said.RaceField) else (step.sources[step.copied],)))
-        clock, rng = SimulatedClock([us(source) for source in sources], seed=1), np.random.default_rng(0)
+        clock, rng = SimulatedClock([self.us(source) for source in sources], seed=1), np.random.default_rng(0)
         if isinstance(step, said.RaceField):
             self.raced.append([tile(source) for source in sources])
             race = protocol.race(len(sources), clock, step.policy, cost=step.costs, shipped=step.shipped, rng=rng)
@@ -78,17 +81,17 @@ class Simulated(Executor):
         each = (len(rounds.rows) // step.captures,) * step.captures
         return said.RoundsTimed(rounds.samples_us, each, (), {"nvml": "none"}, None)
 
+    def us(self, source: Any) -> float:
+        """Returns the true time: small tiles are faster, which is the opposite of the prediction. The shipped size is
+        the slowest."""
+        return 40.0 if tile(source) == 16 else 10.0 + tile(source) ** 0.5 / 2
+
     def close(self, wait: bool = True) -> None:
         self.said.append("close")
 
 
 def tile(source: Any) -> int:
     return (1 << 18) // int(source.grid[0])
-
-
-def us(source: Any) -> float:
-    """Small tiles are faster here, which is the opposite of the prediction; the shipped size is the slowest."""
-    return 40.0 if tile(source) == 16 else 10.0 + tile(source) ** 0.5 / 2
 
 
 @pytest.fixture(scope="module")

@@ -307,13 +307,13 @@ def test_an_incumbent_that_falls_is_named(arena: Callable[..., Arena]) -> None:
     assert isinstance(fallen, Eliminated) and fallen.name == "old"
 
 
-@pytest.mark.parametrize(("us", "status", "looks"), [(80, "keep", 1), (120, "revert", 1), (99.5, "revert", 3)])
+@pytest.mark.parametrize(("us", "keep", "looks"), [(80, True, 1), (120, False, 1), (99.5, False, 3)])
 def test_a_confirmation_takes_as_many_looks_as_it_needs(
-    arena: Callable[..., Arena], us: float, status: str, looks: int
+    arena: Callable[..., Arena], us: float, keep: bool, looks: int
 ) -> None:
     found = confirm(arena(), ["v", "w"], version("1", us), BASE, BASE, 9)
     assert isinstance(found, Confirmations)
-    assert found.decision.status == status, found.decision.reason
+    assert found.decision.keep == keep, found.decision.reason
     captures = tuple(rounds for count, rounds in LOOKS[:looks] for _ in range(count))
     assert {one.captures for one in found.by_workload.values()} == {captures}
     assert {len(one.monitors) for one in found.by_workload.values()} == {looks}

@@ -285,6 +285,23 @@ def test_a_branch_of_another_run_gets_a_neighbour(checkout: Path, opened: Opened
     assert [run.branch for run in runs] == [f"{BRANCH}-2", f"{BRANCH}-3", f"{BRANCH}-4"]
 
 
+@pytest.mark.parametrize("checked_out", [False, True])
+def test_a_dropped_branch_stays_only_where_the_user_has_it_checked_out(
+    checkout: Path, opened: Opened, home: Path, tmp_path: Path, checked_out: bool
+) -> None:
+    workspace = opened(task_in(checkout))
+    workspace.revert(1, workspace.write_and_commit(1, edited(task_in(checkout), 2), "one"))
+    if checked_out:
+        git(checkout, "worktree", "add", "-q", "--force", str(tmp_path / "theirs"), BRANCH)
+    workspace.drop_branch()
+    workspace.close()
+    refs = git(checkout, "for-each-ref", "--format=%(refname)")
+    assert (f"refs/heads/{BRANCH}" in refs) == (f"/branch/{BRANCH}" in refs) == checked_out
+    assert "refs/tilewright/run-1/1" in refs
+    other = opened(task_in(checkout), "run-2")
+    assert other.branch == (f"{BRANCH}-2" if checked_out else BRANCH)
+
+
 def test_a_branch_begins_with_the_language_of_the_kernel(checkout: Path, home: Path) -> None:
     with Workspace.open(task_in(checkout), "run-1", home, DATE, "triton") as workspace:
         assert workspace.branch == BRANCH.replace("cutile-", "triton-") and workspace.kernel == "scale"

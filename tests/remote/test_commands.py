@@ -55,7 +55,7 @@ def works(loop: Loopback) -> list[Path]:
 def test_optimize_leaves_what_it_leaves_here(
     loop: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = SCALE.replace("(256,)", "(256, 1024)")
+    text = SCALE.replace("(256,)", "(16, 1024)").replace('"TILE": 256', '"TILE": 16').replace("4096", "1 << 18")
     file = repository(tmp_path / "user", text)
     file.write_text(f"{text}\n# not committed\n")
     monkeypatch.chdir(file.parent)

@@ -120,6 +120,8 @@ def test_a_product_without_end_is_refused() -> None:
         ("occupancy=40", SpaceError, "occupancy=40 is not valid"),
         ("occupancy=many", SpaceError, "occupancy='many' is not valid"),
         ("TILE_M=64,TILE_M=128", SpaceError, "'TILE_M' is given twice"),
+        ("", SpaceError, "'' names no knob; give knob=value, with commas between several; knobs: TILE_M, "),
+        (" , ", SpaceError, "' , ' names no knob; "),
     ],
 )
 def test_parse_says_what_is_wrong(text: str, kind: type[RequestError], message: str) -> None:
@@ -136,7 +138,7 @@ def test_parse_reads_each_type() -> None:
     )
     config = mixed.parse(" TILE_M=256, eps=1e-3 ,order=column,swap=true,num_ctas=AUTO,")
     assert dict(config) == {"TILE_M": 256, "eps": 1e-3, "order": "column", "swap": True, "num_ctas": None}
-    assert mixed.parse("") == mixed.shipped
+    assert mixed.chosen(None) == () and mixed.chosen({}) == (mixed.shipped,)
 
 
 @pytest.mark.parametrize(

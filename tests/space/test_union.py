@@ -74,6 +74,9 @@ def test_bad_input_names_the_choices() -> None:
         UNION.parse("implementation=frist,TILE=16")
     with pytest.raises(UnknownChoice, match="unknown knob 'occupancy'"):
         UNION.parse("occupancy=2")
+    with pytest.raises(SpaceError, match="'' names no knob; give knob=value, .*; knobs: implementation, "):
+        UNION.parse("")
+    assert UNION.parse("implementation=second") == UNION.every_shipped[1]
     with pytest.raises(SpaceError, match="'implementation' is given twice in"):
         UNION.parse("implementation=first,implementation=second")
     with pytest.raises(SpaceError, match="'implementation' is not of the form knob=value"):

@@ -92,6 +92,20 @@ def test_the_first_batch_is_the_shipped_configuration_and_those_expected_to_be_f
     assert first[0] == space.shipped and len(first) == 4 and set(first[1:]) <= set(fastest)
 
 
+@pytest.mark.parametrize("expected", [Made(smooth_us), None])
+def test_the_configurations_of_other_workloads_are_asked_for_once_a_batch(expected: Made | None) -> None:
+    """To compare the code of two workloads reads the kernel of each."""
+    asked: list[None] = []
+
+    def shared() -> dict[Configuration, Candidate | None]:
+        asked.append(None)
+        return {}
+
+    space = replace(smooth_space(40), expected=expected, shared=shared)
+    batches = searched(Halving(), space, lambda _: "raced", smooth_us)
+    assert len(batches) > 2 and len(asked) == len(batches)
+
+
 def test_measured_times_correct_what_was_expected() -> None:
     """Tiles of N above 32 are expected to be fast, and are slow."""
     space = smooth_space(24)

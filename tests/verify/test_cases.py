@@ -50,7 +50,7 @@ def test_the_text_of_a_case_reads_back(case: Case) -> None:
     assert [type(value) for _, value in read.dims] == [type(value) for _, value in case.dims]
 
 
-@given(st.text(min_size=1))
+@given(st.text())
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     try:
         parse(text, TASK)
@@ -68,6 +68,8 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
         ("M=3;seed=x", "the seed 'x' is not a whole number"),
         ("M=3;colour=red", "unknown part of a case 'colour'; known: data, layout, run, seed"),
         ("M", "'M' is not of the form name=value; for example: "),
+        ("", "'' is not of the form name=value; for example: M=100,N=33;data=large;seed=17"),
+        (" ;", "' ;' is not of the form name=value; for example: "),
     ],
 )  # fmt: skip
 def test_mistakes_name_the_choices(text: str, words: str) -> None:

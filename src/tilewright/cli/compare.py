@@ -55,7 +55,10 @@ def compare(
 
 
 def _joined(both: str | None, own: str | None) -> str | None:
-    return ",".join(part for part in (both, own) if part) or None
+    """Returns both texts as one; None for none. An empty one is returned alone: the space refuses it."""
+    given = [text for text in (both, own) if text is not None]
+    empty = [text for text in given if not text.strip(" ,")]
+    return ",".join(empty or given) if given else None
 
 
 def _note_if_outside_the_space(version: Side, board: Board) -> None:

@@ -77,7 +77,8 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
             yield f"speed of light of {each.workload}: {each.bound.limit}"
         yield from limit(each)
     yield f"stopped: {record.stop_reason}"
-    yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
+    if record.branch is not None:
+        yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
     yield f"the evidence: tilewright report {record.run}"
     if result.to_confirm:
         yield "candidates to confirm on a GPU: correct, but not kept on a prediction alone"

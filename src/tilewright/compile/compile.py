@@ -22,7 +22,7 @@ from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, i
 from tilewright.hardware.architectures import Board
 from tilewright.languages import is_kernel, language_of
 from tilewright.languages.base import Language, Lowered
-from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun
+from tilewright.languages.cubins import KeptCubins
 from tilewright.machine_code.cubin import read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Value, Workload
 from tilewright.space.union import implementation_of
@@ -88,7 +88,7 @@ def compile_all(
     stopped: Callable[[], bool] = lambda: False,
     unfit: bool = True,
     limit_of: Callable[[Unit], CompileLimit | None] | None = None,
-    kept: CubinsOfRun | CubinsInMemory | None = None,
+    kept: KeptCubins | None = None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 

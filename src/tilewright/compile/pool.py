@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
 from tilewright.compile.skipped import CompileLimit
 from tilewright.languages.base import Identity, Language, Lowered, with_key
-from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun
+from tilewright.languages.cubins import KeptCubins
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch
@@ -43,7 +43,7 @@ class CompilerPool:
         self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[MachineCode | MachineCodeError]],
         entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
         limit_of: Callable[[int], CompileLimit | None] | None = None,
-        kept: CubinsOfRun | CubinsInMemory | None = None,
+        kept: KeptCubins | None = None,
     ) -> None:  # fmt: skip
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
         self.limit_of, self.kept = limit_of, kept

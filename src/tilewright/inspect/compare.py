@@ -85,7 +85,7 @@ def versions(
     wheres: tuple[str, str], tasks: tuple[Task, Task], configs: tuple[str | None, str | None],
     workload: str | None = None,
 ) -> tuple[Side, Side]:  # fmt: skip
-    """Returns both versions. Knobs that are missing in ``configs`` keep the values that the task ships.
+    """Returns both versions. Knobs that are missing in ``configs`` keep the values that the task ships; None: all.
 
     workload: the name of the workload in both tasks. The default for the first task is its first workload. The default
         for the second task is the workload of the same name, or its first workload if there is none.
@@ -95,8 +95,8 @@ def versions(
     first = a.workload(workload) if workload else a.selected(None)[0]
     second = workload or (first.name if first.name in b.workloads else next(iter(b.workloads)))
     return (
-        Side(wheres[0], a, a.space.parse(configs[0] or ""), first),
-        Side(wheres[1], b, b.space.parse(configs[1] or ""), b.workload(second)),
+        Side(wheres[0], a, next(iter(a.space.chosen(configs[0])), a.space.shipped), first),
+        Side(wheres[1], b, next(iter(b.space.chosen(configs[1])), b.space.shipped), b.workload(second)),
     )
 
 

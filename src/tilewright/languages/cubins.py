@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -55,7 +56,19 @@ def stored(lowered: Lowered, package: str) -> Built | None:
     return _read(folder() / f"{key_of(lowered, package)}.json", lowered)
 
 
-class CubinsInMemory:
+class KeptCubins(ABC):
+    """The cubins of one tuning run, which are not compiled again."""
+
+    @abstractmethod
+    def get(self, lowered: Lowered) -> Built | None:
+        """Returns the cubin of this code; None if there is none."""
+
+    @abstractmethod
+    def put(self, lowered: Lowered, built: Built) -> None:
+        """Keeps a cubin for the rest of the run."""
+
+
+class CubinsInMemory(KeptCubins):
     """The cubins of one tuning run that is not in the ledger."""
 
     def __init__(self) -> None:
@@ -68,9 +81,10 @@ class CubinsInMemory:
         self._built[lowered.identity, lowered.symbol] = built
 
 
-class CubinsOfRun:
-    """The cubins of one tuning run. Its key, of which the folder's name is made, has the versions of all compilers.
+class CubinsOfRun(KeptCubins):
+    """The cubins of one tuning run in files, also for the command that resumes it.
 
+    The run's key, of which the folder's name is made, has the versions of all compilers.
     make_parent: makes the folder above the parent of ``folder``.
     """
 

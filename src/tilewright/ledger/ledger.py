@@ -166,8 +166,9 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
         }
 
     def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
-        final = json.loads(finish["final"])
-        return {"stop_reason": finish["stop_reason"], "final": final, "patch": finish["patch"]}
+        final, patch = json.loads(finish["final"]), finish["patch"]
+        without_branch: dict[str, Json] = {} if patch else {"branch": None}
+        return {"stop_reason": finish["stop_reason"], "final": final, "patch": patch} | without_branch
 
     def _parts(
         self, connection: sqlite3.Connection, run: str, rows: Rows, most: int | None = None

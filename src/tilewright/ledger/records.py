@@ -78,6 +78,30 @@ class ToConfirm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GainParts:
+    """The parts of a kept gain: of the structure of the code, and of the hints that were added to it.
+
+    Both are factors from the races of one field, against one incumbent. The confirmed gain of the iteration is measured
+    again, so it differs a little from their product. None if the structure was not raced alone.
+    """
+
+    hints: str
+    """The hints that were added, such as ``occupancy=4, latency=2``."""
+    of_structure: float | None = None
+    """The incumbent's time / the time of the structure at the incumbent's hints."""
+    of_hints: float | None = None
+    """The time of the structure at the incumbent's hints / the time of the kept version."""
+    not_separated: str = ""
+    """Why there are no factors."""
+
+    def __str__(self) -> str:
+        if self.of_structure is None or self.of_hints is None:
+            return f"not separated from {self.hints}: the structure alone was not raced ({self.not_separated})"
+        structure = f"{self.of_structure:.2f}× (the structure at the incumbent's hints)"
+        return f"in the race {structure} × {self.of_hints:.2f}× ({self.hints})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Iteration:
     """One playbook entry at one place in the code: the values tried, the outcome, and the reason for it."""
 
@@ -113,6 +137,8 @@ class Iteration:
     environment: Mapping[str, Json] = field(default_factory=dict)
     """The conditions of the measurement: clocks, temperature, A/A noise and so on."""
     to_confirm: ToConfirm | None = None
+    gain_parts: GainParts | None = None
+    """None if the change is not kept, or if no hints were added to it; also in records of earlier versions."""
     ruled_out: tuple[str, ...] = ()
     """Proposals without a variant that could be judged, with the reasons."""
 
@@ -221,6 +247,7 @@ class RunRecord(BaseRun):
     """The A/A ratio of this machine for each workload: the same code raced against itself."""
     environment: Mapping[str, Json] = field(default_factory=dict)
     branch: str | None = None
+    """The branch with the kept changes. None if the run ended without any."""
     base_commit: str | None = None
     confirm: str = ""
     """For a predicted run, the command that measures it on a GPU."""

@@ -69,6 +69,8 @@ class Variant:
     predicted: Mapping[str, PredictedTime]
     compiled: tuple[Compiled, ...] = field(repr=False)
     kind: ChangeKind = "form"
+    structure: str = ""
+    """The value of the version to which hints were added; "" if this version has no added hints."""
 
     @property
     def board(self) -> Board:

@@ -212,6 +212,7 @@ class Bookkeeping:
                 outcomes=judged.outcomes,
                 status="keep" if judged.keep else "crash" if judged.crashed else "revert",
                 attempts=(*iteration.attempts, *judged.attempts), comparison=changed, environment=judged.environment,
+                gain_parts=judged.gain_parts,
             )
         )  # fmt: skip
 
@@ -242,6 +243,15 @@ class Bookkeeping:
         )  # fmt: skip
         self.setup.workspace.keep(before)
         self.incumbent = self.setup.builder.build_one(f"{n}-undo", self.setup.workspace.texts())
+
+    def end(self, stop_reason: str, final: tuple[Metrics, ...]) -> str:
+        """Marks the run as finished, and returns the patch. If nothing is changed, the run leaves no branch."""
+        setup = self.setup
+        patch = setup.workspace.patch()
+        setup.ledger.finish(setup.run.run, stop_reason, final, patch)
+        if not patch:
+            setup.workspace.drop_branch()
+        return patch
 
     def append(self, iteration: Iteration) -> None:
         """Writes an iteration to the ledger and the table."""

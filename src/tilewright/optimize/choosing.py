@@ -11,10 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tilewright.errors import in_one_line
 from tilewright.hardware.prediction_error import ChangeKind
+from tilewright.languages import language_of
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
 from tilewright.playbook.base import LAST, Entry, KernelFacts, Risk, Site
@@ -157,8 +159,7 @@ def _proposal(
     about = entry.about
     return Proposal(
         entry=about.id, name=f"{about.name}: {site.what}", place=place, risk=about.risk,
-        values=site.search or (lambda: site.values),
-        apply=lambda value: {**texts, **files.parted(entry.change(files.source, site, value))},
+        values=site.values_to_try, apply=partial(files.changed, texts, entry, site),
         score=score, why=f"line {site.line}; {why}", line=site.line, kind=entry.kind,
         rest=entry.rest, together=about.together,
     )  # fmt: skip
@@ -193,10 +194,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
 
 def _launched(facts: KernelFacts) -> set[str]:
     """Returns the names of the kernel functions that the task launches."""
-    from tilewright.languages import language_of
-
-    kernels = [facts.launch(workload).kernel for workload in facts.workloads]
-    return {language_of(kernel).kernel_name(kernel) for kernel in kernels}
+    return {language_of(launch.kernel).kernel_name(launch.kernel) for launch in facts.launches}
 
 
 def _reachable(source: Source, launched: set[str]) -> set[str]:

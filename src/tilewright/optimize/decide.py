@@ -149,17 +149,13 @@ class WorkloadDecision:
 class Decision:
     """The decision whether a candidate is kept. ``reason`` is one line for the ledger."""
 
-    status: Literal["keep", "revert"]
+    keep: bool
     decided: bool
-    """False if noise hides whether the candidate is faster. More captures may then change the status."""
+    """False if noise hides whether the candidate is faster. More captures may then keep it."""
     reason: str
     overall: Interval
     """Candidate / incumbent, geometric mean over the workloads."""
     by_workload: Mapping[str, WorkloadDecision]
-
-    @property
-    def keep(self) -> bool:
-        return self.status == "keep"
 
 
 @dataclass(frozen=True)
@@ -191,8 +187,7 @@ def decide(samples: Mapping[str, Paired]) -> Decision:
     faster = [name for name, decision in by_workload.items() if decision.verdict == "faster"]
     harmful = [name for name, decision in by_workload.items() if not decision.harmless]
     no_gain = _no_gain(ratios, floor) and all(each.no_gain for each in by_workload.values())
-    status: Literal["keep", "revert"] = "revert"
-    decided = True
+    keep, decided = False, True
     if slower:
         reason = f"slower on {', '.join(slower)}: {by_workload[slower[0]].why}"
     elif no_gain:
@@ -203,10 +198,10 @@ def decide(samples: Mapping[str, Paired]) -> Decision:
         where, why = ", ".join(harmful), by_workload[harmful[0]].why
         decided, reason = False, f"not decided: a loss of {WORSE:.0%} is not ruled out on {where}: {why}"
     else:
-        status = "keep"
+        keep = True
         where = "" if overall.high < 1 - floor else f", proven on {', '.join(faster)}"
         reason = f"{1 - overall.centre:.1%} less time: {overall} × the incumbent's{where}"
-    return Decision(status, decided, reason, overall, by_workload)
+    return Decision(keep, decided, reason, overall, by_workload)
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:

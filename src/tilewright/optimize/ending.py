@@ -52,8 +52,7 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
         named = ", ".join(f"{workload} ({cause})" for workload, cause in found.items())
         reasons.append(f"a person is needed for {named}: {folder / escalation.FILE}")
     reasons += in_program(setup.builder.baseline, setup.workspace, run.incumbent, len(run.iterations))
-    patch = setup.workspace.patch()
-    setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
+    patch = run.end("; ".join(reasons), final)
     (folder / "changes.patch").write_text(patch)
     return Optimized(setup.ledger.run(setup.run.run), tuple(run.iterations), patch, folder, note)
 

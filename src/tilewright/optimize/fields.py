@@ -17,7 +17,8 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tilewright.errors import MachineError, TilewrightError
@@ -28,8 +29,8 @@ from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PREDICTED_WORTH
 from tilewright.optimize.gates.base import Ranking
 from tilewright.optimize.gates.heats import by_form
-from tilewright.playbook.analyses.edited_files import EditedFiles, edited_files
-from tilewright.playbook.base import Entry, KernelFacts, Site
+from tilewright.playbook.analyses.edited_files import edited_files
+from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.records import Value
 
 
@@ -152,7 +153,7 @@ class FieldBuilder:
         starts = [(text, each.texts, self.facts_of(each)) for text, each in zip(before, leaders, strict=True)]
         requests, dropped = self._requests(starts, entry, label, width)
         variants, failed = self.build(requests)
-        return variants, dropped + failed
+        return [_grown(variant, leaders, entry) for variant in variants], dropped + failed
 
     def _requests(
         self, starts: Sequence[Start], entry: Entry, label: str, width: Width
@@ -218,6 +219,17 @@ def _leaders(variants: Sequence[Variant], width: Width, times: Mapping[str, floa
     return by_form(sorted(distinct.values(), key=_predicted))[: width.leaders]
 
 
+def _grown(variant: Variant, leaders: Sequence[Variant], entry: Entry) -> Variant:
+    """Notes the structure of a variant that was made from one of ``leaders`` by the entry, if it has added hints."""
+    for leader in leaders:
+        before = f"{leader.value}, {entry.about.id}="
+        if str(variant.value).startswith(before):
+            form = entry.kind(str(variant.value).removeprefix(before)) == "form" and not entry.about.all_values
+            if leader.structure or not form:
+                return replace(variant, structure=leader.structure or str(leader.value))
+    return variant
+
+
 def _predicted(variant: Variant) -> float:
     return variant.predicted_us
 
@@ -228,10 +240,6 @@ def _steps(texts: Texts, facts: KernelFacts, entry: Entry) -> Iterator[tuple[Val
     for files in edited_files(texts):
         launched = (site for site in facts.sites_of(entry, files.source) if site.kernel in ("", facts.kernel))
         for site in itertools.islice(launched, 1):
-            for value in site.search() if site.search else site.values:
-                yield value, _change(entry, files, site, value, texts)
+            for value in site.values_to_try():
+                yield value, partial(files.changed, texts, entry, site, value)
             return
-
-
-def _change(entry: Entry, files: EditedFiles, site: Site, value: Value, texts: Texts) -> Callable[[], Texts]:
-    return lambda: {**texts, **files.parted(entry.change(files.source, site, value))}

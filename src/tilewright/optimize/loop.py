@@ -29,7 +29,8 @@ from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finish, revert_incorrect_changes
 from tilewright.optimize.fields import LOOK_AHEAD, FieldBuilder
-from tilewright.optimize.gates.base import Judged, Ranking
+from tilewright.optimize.gain_parts import gain_parts
+from tilewright.optimize.gates.base import Judged, RacedVariants, Ranking
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.project_tests import ProjectTests
@@ -153,7 +154,7 @@ class Loop(Bookkeeping):
             try:
                 change = proposer.propose(self.seen(left))
             except LedgerChanged as error:  # a finished run is not resumed
-                self.setup.ledger.finish(self.setup.run.run, str(error), ())
+                self.end(str(error), ())
                 raise
             if change is not None:
                 built = self._build(proposal_of(change, self.incumbent.texts, PROPOSER))
@@ -222,7 +223,7 @@ class Loop(Bookkeeping):
                 confirmed = gate.confirm(raced, self.incumbent)
                 judged = confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
                 judged = self.setup.elsewhere.judged(judged, self.incumbent)
-                judged = self._tested(judged)
+                judged = _with_gain_parts(self._tested(judged), raced, built.attempts)
             return self._explained(judged)
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
@@ -250,6 +251,12 @@ class Loop(Bookkeeping):
         """Adds the usual causes that fit the change to the reason of a failed check."""
         fitting = usual_causes.fitting(self.incumbent.texts, judged.best.texts) if judged.correctness == "FAIL" else ""
         return replace(judged, reason=f"{judged.reason}; usual causes that fit: {fitting}") if fitting else judged
+
+
+def _with_gain_parts(judged: Judged, raced: RacedVariants, dropped: Sequence[Attempt]) -> Judged:
+    """Adds how much of a kept gain comes from the structure, and how much from hints that were added to it."""
+    parts = gain_parts(judged.best, raced.ranked, (*judged.attempts, *dropped)) if judged.keep else None
+    return replace(judged, gain_parts=parts, reason=f"{judged.reason}; {parts}") if parts else judged
 
 
 def _nothing_left(attempts: Sequence[Attempt]) -> str:

@@ -89,4 +89,5 @@ def _iteration_json(iteration: Iteration) -> dict[str, Encodable]:
     names = ("n", "optimization", "entry", "site", "value", "risk", "correctness", "status", "latency_ms",
              "predicted_ms", "reason", "why_chosen", "seconds")  # fmt: skip
     tampering = {"tampering": iteration.tampering} if iteration.by_proposer else {}
-    return {**{name: getattr(iteration, name) for name in names}, "interval": iteration.interval_ms, **tampering}
+    named = {name: getattr(iteration, name) for name in names}
+    return {**named, "interval": iteration.interval_ms, "gain_parts": iteration.gain_parts, **tampering}

@@ -161,6 +161,9 @@ class Site:
         """Makes the site that begins where ``node`` begins."""
         return cls(source.function_of(node), *source.place(node), what, values, promise, why)
 
+    def values_to_try(self) -> Values:
+        return self.search() if self.search else self.values
+
     def node(self, source: Source, nodes: Iterable[Node], missing: str) -> Node:
         """Returns the first of ``nodes`` that begins at this site. Raises `NotApplicable` with the message
         ``missing``."""

@@ -198,7 +198,7 @@ class Space:
 
     def parse(self, text: str) -> Configuration:
         """Reads a configuration such as ``"TILE_M=128,occupancy=auto"``. Missing knobs take their shipped values.
-        Raises `UnknownChoice` for an unknown knob, `SpaceError` for a bad value."""
+        Raises `UnknownChoice` for an unknown knob, `SpaceError` for a bad value or a text without a knob."""
         given: dict[str, Value] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (word.strip() for word in part.partition("="))
@@ -209,6 +209,10 @@ class Space:
             if name in given:
                 raise SpaceError(f"'{name}' is given twice in '{text}'")
             given[name] = self._read(name, value)
+        if not given and self.knobs:
+            raise SpaceError(
+                f"'{text}' names no knob; give knob=value, with commas between several; knobs: {', '.join(self.knobs)}"
+            )
         return self.shipped.replace(**given)
 
     def chosen(self, given: Choice | Sequence[Choice] | None) -> tuple[Configuration, ...]:

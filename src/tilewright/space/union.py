@@ -74,11 +74,14 @@ class SpaceUnion(Space):
     def parse(self, text: str) -> Configuration:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         named = [part for part in parts if "=" in part and part.partition("=")[0].strip() == IMPLEMENTATION]
+        if not parts:
+            return super().parse(text)  # which refuses it
         if len(named) > 1:
             raise SpaceError(f"'{IMPLEMENTATION}' is given twice in '{text}'")
         name = named[0].partition("=")[2].strip() if named else self._first
         others = [part for part in parts if part not in named]
-        return _marked(name, self.space_of(name).parse(",".join(others)))
+        space = self.space_of(name)
+        return _marked(name, space.parse(",".join(others)) if others else space.shipped)
 
     def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
         name, rest = split_off(config)

@@ -25,12 +25,11 @@ class Halving(Strategy):
 
     def search(self, space: SearchSpace) -> Search:
         """Yields the first batch, then half of what is left, again and again."""
-        informed = Informed(space, space.expected) if space.expected is not None else None
-        shared = space.shared()
-        if informed is not None and informed.knows():
-            choose, first = informed.choose, informed.choose(space.pool, (), _share(space, FIRST_EXPECTED))
+        informed, shared = Informed.of(space), space.shared()
+        if informed is not None:
+            first = informed.choose(space.pool, (), shared, _share(space, FIRST_EXPECTED))
         else:
-            choose, first = most_promising, spread(space.pool, _share(space, FIRST), space.seed)
+            first = spread(space.pool, _share(space, FIRST), space.seed)
         left = space.most - len(unseen(first, shared))
         outcomes: Outcomes = yield first
         while left > 0:
@@ -38,7 +37,8 @@ class Halving(Strategy):
             known = (*outcomes, *filter(None, shared.values()))
             near = (config for each in fastest_first(known)[:BEST] for config in space.neighbours(each.configuration))
             pool = unseen((*near, *space.pool), (*(each.configuration for each in known), *shared))
-            batch = choose(pool, known, (left + 1) // 2)
+            half = (left + 1) // 2
+            batch = informed.choose(pool, known, shared, half) if informed else most_promising(pool, known, half)
             if not batch:
                 return
             left -= len(batch)

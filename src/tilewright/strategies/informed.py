@@ -8,7 +8,7 @@ one factor, and differences between them too large or too small.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -37,20 +37,25 @@ class Informed:
         self._logarithms: dict[Configuration, float] = {}
         self._like: Candidate | None = None
 
-    def knows(self) -> bool:
-        """Returns whether the shipped configuration has an expected time."""
-        return self.expected.us((self.space.shipped,))[0] is not None
+    @classmethod
+    def of(cls, space: SearchSpace) -> Informed | None:
+        """Returns the choices of a search; None if the shipped configuration has no expected time."""
+        expected = space.expected
+        return cls(space, expected) if expected is not None and expected.us((space.shipped,))[0] is not None else None
 
-    def choose(self, pool: Sequence[Configuration], outcomes: Outcomes, count: int) -> Batch:
+    def choose(
+        self, pool: Sequence[Configuration], outcomes: Outcomes, shared: Collection[Configuration], count: int
+    ) -> Batch:
         """Returns ``count`` configurations of ``pool`` that may be fastest, the shipped one first if ``outcomes`` is
         empty. The first of the pool are read. The shipped one does not count if it is compiled for another workload.
+
+        shared: the configurations that are compiled for another workload (`SearchSpace.shared`).
 
         Each choice takes the lowest estimate. The next choice assumes that this estimate is right. So it is assumed of
         the configurations that are compiled for another workload, and have no outcome here yet.
         """
         self._see(outcomes)
         known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]
-        shared = self.space.shared()
         waiting = unseen(shared, known)
         read = pool if len(pool) <= READ else (*pool[:NEAR], *self._read)
         self._note((*known, *waiting, *read))

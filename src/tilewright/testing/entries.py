@@ -92,7 +92,7 @@ class _Codes(Mapping[str, MachineCode]):
 
 def values_of(site: Site) -> tuple[Value, ...]:
     """Returns the values to try at a site. Calls the site's ``search`` function if there is one."""
-    return site.search() if site.search is not None else site.values
+    return site.values_to_try()
 
 
 class EntryContract:

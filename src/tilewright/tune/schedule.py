@@ -27,7 +27,7 @@ from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
 from tilewright.hardware.boards import Board
-from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun
+from tilewright.languages.cubins import CubinsInMemory, KeptCubins
 from tilewright.progress import Progress
 from tilewright.records import Built, Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
@@ -90,7 +90,7 @@ class Schedule:
 
     def __init__(
         self, task: Task, board: Board, searches: Mapping[str, Searching], jobs: int, seconds: float,
-        limit: TimeLimit, progress: Progress, kept: CubinsOfRun | None = None,
+        limit: TimeLimit, progress: Progress, kept: KeptCubins | None = None,
     ) -> None:  # fmt: skip
         self.task, self.board, self.searches, self.jobs, self.budget = task, board, searches, jobs, seconds
         self.time, self.progress, self.kept = limit, progress, kept or CubinsInMemory()

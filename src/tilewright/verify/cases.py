@@ -75,6 +75,8 @@ def parse(text: str, task: Task) -> Case:
 
     Raises RequestError if the string cannot be read or contains an unknown name.
     """
+    if not text.strip(" ,;"):
+        raise _malformed(text)
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
     for number, part in enumerate(text.split(";")):
@@ -114,9 +116,13 @@ def requested(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = (word.strip() for word in text.partition("="))
     if not equals or not name or not value:
-        form = "name=value; for example: M=100,N=33;data=large;seed=17"
-        raise RequestError(f"--case: '{text}' is not of the form {form}")
+        raise _malformed(text)
     return name, value
+
+
+def _malformed(text: str) -> RequestError:
+    form = "name=value; for example: M=100,N=33;data=large;seed=17"
+    return RequestError(f"--case: '{text}' is not of the form {form}")
 
 
 def _chosen(what: str, given: str, known: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count, diagnosis_of
-from tilewright.ledger.records import Attempt, AttemptStatus, Correctness, Metrics, WorkloadOutcome
+from tilewright.ledger.records import Attempt, AttemptStatus, Correctness, GainParts, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.gates.arena import Confirmations
 from tilewright.race.stats import Interval
@@ -90,6 +90,7 @@ class Judged:
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: Attempts = ()
+    gain_parts: GainParts | None = None
     environment: Mapping[str, Json] = field(default_factory=dict)
 
 

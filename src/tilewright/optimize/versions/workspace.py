@@ -2,7 +2,7 @@
 
 * The user's checkout, index, stash and untracked files are only read. The run adds to the user's repository a
   branch ``<language>-perf-<kernel>-<date>``, and refs under ``refs/tilewright/<run>/``: ``branch/<name>`` (the baseline
-  commit), ``kept`` (the last kept commit) and ``<n>`` (each attempt).
+  commit), ``kept`` (the last kept commit) and ``<n>`` (each attempt). A run that changes nothing leaves no branch.
 * An attempt is committed before it is judged. A revert removes the commit from the branch; its ref stays.
 * Only git restores files. After a kill, `Workspace.open` for the same run goes back to ``kept``. The caller writes its
   ledger first and calls `keep` or `revert` afterwards. After a kill, the caller may call `keep` or `revert` again with
@@ -56,7 +56,7 @@ class Workspace:
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder
         self.branch, self.base_commit = branch.name, branch.base
-        self._git, self._lock, self._forgotten = git, lock, False
+        self._git, self._lock, self._forgotten, self._dropped = git, lock, False, False
         self.kept = git.line("rev-parse", "--verify", f"{run_refs(run)}/kept")
 
     @classmethod
@@ -153,6 +153,10 @@ class Workspace:
         """Makes `close` also remove the branch and the refs, because the ledger has no row of this run."""
         self._forgotten = True
 
+    def drop_branch(self) -> None:
+        """Makes `close` also remove the branch, because the run has ended without a change. The attempts' refs stay."""
+        self._dropped = True
+
     def close(self) -> None:
         """Removes the worktree. The branch stays at the last kept commit, or at the baseline."""
         if self._lock.closed:
@@ -164,6 +168,8 @@ class Workspace:
                 refs = self.place.git("for-each-ref", "--format=%(refname)", f"{run_refs(self.run)}/").split()
                 gone = "".join(f"delete {ref}\n" for ref in (*refs, f"refs/heads/{self.branch}"))
                 self.place.git("update-ref", "--stdin", stdin=gone)
+            elif self._dropped and self.place.git.line_or_none("branch", "--quiet", "-D", self.branch) is not None:
+                self.place.git("update-ref", "-d", f"{run_refs(self.run)}/branch/{self.branch}")
         finally:
             release(self._lock)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.playbook.analyses.task_code import launched_here
-from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.base import Entry, NotApplicable, Site
+from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 BETWEEN = "\n# The launch of the task, in its own file:\n"
@@ -30,6 +31,10 @@ class EditedFiles:
     source: Source
     paths: tuple[Path, ...]
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def changed(self, texts: Mapping[Path, str], entry: Entry, site: Site, value: Value) -> dict[Path, str]:
+        """Returns ``texts`` after the entry's change of this source. Raises `NotApplicable` if that is impossible."""
+        return {**texts, **self.parted(entry.change(self.source, site, value))}
 
     def parted(self, text: str) -> dict[Path, str]:
         """Returns the text of each file in the changed ``text``. Raises `NotApplicable` if they cannot be told
