@@ -106,7 +106,7 @@ def _forms(captured: CapturedLaunch, scaling: Scaling, gets_block_count: bool) -
     forms: list[tuple[Form, ...] | None] = [*facts.grid_forms(captured)[:count]]
     if captured.persistent and gets_block_count:
         return [None, *forms]
-    if captured.persistent or not scaling.any or (not forms and only_rows_change(captured.launch, scaling)):
+    if captured.persistent or not scaling.any or only_rows_change(captured.launch, scaling):
         return [*forms, None]
     return forms
 
@@ -260,6 +260,8 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append("the launch did not work with other extents, so all stay as captured")
     elif not draft.scaling.index_arrays and draft.scaling.numbers:
         notes.append("the numbers in its index arrays fit no other extents, so the indexed extents stay as captured")
+    for factor in (factor for axis in draft.form or () for factor in axis if factor.unexplained):
+        notes.append(f"no rule gives the {factor.extent} blocks along one axis of the grid of {grid}, so they stay")
     if draft.dims and draft.scaling.kept:
         kept = ", ".join(map(str, sorted(map(int, draft.scaling.kept))))
         notes.append(f"the launch did not work with other extents than {kept}, so these stay as captured")

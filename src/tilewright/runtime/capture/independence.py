@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
@@ -113,7 +114,8 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     comparison may be with a large or a small number."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
-    often = any(spec.shape.count(name) > 1 for spec in tensors.values())
+    entries = [str(entry) for spec in tensors.values() for entry in spec.shape]
+    often = sum(name in re.findall(r"\w+", entry) for entry in entries) > len(axes)  # also as a part of another axis
     if often or not isinstance(extent, int) or extent < 2 or not set(task.outputs) <= set(axes):
         return False
     inputs = [tensor for tensor in task.inputs if tensor in axes]
