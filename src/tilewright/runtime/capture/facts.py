@@ -368,7 +368,9 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
         of_axis.append([form for form in every if math.prod(blocks[factor] for factor in form) == extent])
     if not any(form for forms in of_axis for form in forms):
         return [] if [] in of_axis else [((),) * len(of_axis)]
-    of_axis = [forms or [(Factor(extent, unexplained=True),)] for forms, extent in zip(of_axis, launch.grid, strict=True)]
+    of_axis = [
+        forms or [(Factor(extent, unexplained=True),)] for forms, extent in zip(of_axis, launch.grid, strict=True)
+    ]
     whole = []
     for forms in itertools.islice(itertools.product(*of_axis), 4096):
         used = [factor.tile for form in forms for factor in form if factor.tile]

@@ -80,7 +80,7 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
     if gets_block_count:
         captured = replace(captured, persistent=_is_persistent(captured, heading, folder))
-    seen: set[tuple[str, bool]] = set()
+    seen: set[tuple[object, ...]] = set()
     reasons: list[str] = []
     drafts = [
         [TaskDraft(reading, heading, form, scaling=scaling) for form in _forms(reading, scaling, gets_block_count)]
@@ -92,12 +92,13 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
                 continue  # on the GPU, only the captured shape
             if (best := _best(of_guess, folder, seen, reasons, most)) is not None:
                 return best
-    unread = (
-        f"; the numbers in '{name}' are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
-        "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
-        for name in _unread(captured)
-    )
-    raise NoDraft(reasons, "".join(unread))
+    unread = ""
+    if names := " and ".join(f"'{name}'" for name in _unread(captured)):
+        unread = (
+            f"; the numbers in {names} are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
+            "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
+        )
+    raise NoDraft(reasons, unread)
 
 
 def _forms(captured: CapturedLaunch, scaling: Scaling, gets_block_count: bool) -> list[tuple[Form, ...] | None]:
@@ -120,11 +121,12 @@ def _unread(captured: CapturedLaunch) -> Iterator[str]:
 
 
 def _best(
-    drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str], most: Size
+    drafts: list[TaskDraft], folder: Path, seen: set[tuple[object, ...]], reasons: list[str], most: Size
 ) -> TaskDraft | None:
     """Returns the best of the drafts that work; None if none works. Drafts whose text is in ``seen`` are left out.
 
-    seen: gets the text of each tried draft, with `TaskDraft.is_sure`.
+    seen: gets the text of each tried draft, with `TaskDraft.is_sure`; and with ``most``, because a draft that is too
+        large is tried again with a larger size.
     reasons: gets the reason of each draft that does not work.
     most: the most elements and blocks (`trying.Size`); larger drafts are not tried.
     """
@@ -132,16 +134,14 @@ def _best(
     for draft in drafts:
         if best is not None and draft.form is None:
             break
-        if (key := (draft.text(), draft.is_sure)) in seen:
+        key = draft.text(), draft.is_sure
+        if {key, (*key, most)} & seen:
             continue
-        seen.add(key)
+        seen.add((*key, most))
         try:
             tried, values_tried = _try(draft, folder, most)
-        except TooLarge as reason:
-            seen.remove(key)
-            reasons.append(str(reason))
-            continue
         except NotAsCaptured as reason:
+            seen |= set() if isinstance(reason, TooLarge) else {key}
             reasons.append(str(reason))
             continue
         if best is None or _value_count(tried) > _value_count(best):
