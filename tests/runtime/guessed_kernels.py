@@ -115,3 +115,16 @@ def valid_rows(x, count, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-
     row, columns = ct.bid(0), ct.arange(TILE, dtype=ct.int32)
     below = row < ct.load(count, (0,), (1,)).item()
     ct.scatter(y, (row, columns), ct.where(below, ct.gather(x, (row, columns)), 0.0))
+
+
+@ct.kernel
+def looked_up(x, table, y, scale: float, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Rows of a table; which ones say the numbers in ``x``."""
+    row = ct.astype(ct.load(x, (ct.bid(0),), (1,)).item() * scale, ct.int32)
+    ct.store(y, (ct.bid(0), 0), ct.load(table, (row, 0), (1, TILE)))
+
+
+@ct.kernel
+def resized(x, y, scale: float, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    row, columns = ct.astype(ct.bid(0) * scale, ct.int32), ct.arange(TILE, dtype=ct.int32)
+    ct.scatter(y, (ct.bid(0), columns), ct.gather(x, (row, columns)))
