@@ -39,9 +39,7 @@ def test_indices_from_an_array_whose_numbers_were_stored(tmp_path: Path) -> None
     x = torch.linspace(0.25, 0.75, 64)
     np.save(tmp_path / "x.npy", x.numpy())
     launch = described(guessed_kernels.looked_up, (64,), (x, torch.zeros(256, 32), torch.zeros(64, 32), 255.0, 32))
-    (tmp_path / "captured.py").write_text(
-        task_text(Recorded(launch, 1, data={"x": str(tmp_path / "x.npy")}), tmp_path)
-    )
+    (tmp_path / "captured.py").write_text(task_text(Recorded(launch, 1, data={"x": str(tmp_path / "x.npy")}), tmp_path))
     task = load_task(str(tmp_path / "captured.py"))
     how = task.inputs["x"].distribution
     assert (how.kind, how.a, how.b) == ("uniform", 0.25, 0.75)
