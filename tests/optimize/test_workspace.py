@@ -522,7 +522,7 @@ def test_two_runs_on_two_kernels_of_one_repository_do_not_clash(checkout: Path, 
     assert "ops.py" not in patches["b"]
 
 
-@pytest.mark.parametrize("at_once", (True, False))
+@pytest.mark.parametrize("at_once", [True, False])
 def test_another_process_is_making_a_worktree(
     checkout: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:

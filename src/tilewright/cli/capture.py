@@ -290,7 +290,8 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
         terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py{other}")
         if recorded.shares_arrays:
             terminal.note(
-                "some launches share an array with the one before; if one reads its output: tilewright captured pairs"
+                "some launches share an array with the one before; if one reads its output: "
+                f"tilewright captured pairs{other}"
             )
     else:
         terminal.note(NO_LAUNCH)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilewright.tileir.read.tree import KernelEntry, Op
 from tilewright.tileir.run.dependence import reached
@@ -18,7 +18,7 @@ COMPARING = frozenset({"cmpi", "mini", "maxi", "cmpf", "minf", "maxf"})
 BITS = frozenset({"andi", "ori", "xori"})
 IN_FLOATS = frozenset({"divf", "remf", "cmpf", "minf", "maxf", "mulf", "fma"})
 SAME_VALUE = frozenset({"broadcast", "reshape", "exti", "trunci", "itof", "ftof", "assume"})
-COMPUTED = {
+COMPUTED: Mapping[str, Callable[[float, float], float | None]] = {
     "addi": operator.add, "subi": operator.sub, "muli": operator.mul, "mulf": operator.mul,
     "divi": lambda a, b: a // b if b else None, "divf": lambda a, b: a / b if b else None,
 }  # fmt: skip
@@ -53,8 +53,7 @@ def _computed(op: Op, operands: Sequence[float | None]) -> float | None:
     if op.name in SAME_VALUE:
         return operands[0]
     if op.name in COMPUTED and len(operands) == 2 and None not in operands:
-        result: float | None = COMPUTED[op.name](*operands)
-        return result
+        return COMPUTED[op.name](*operands)  # type: ignore[arg-type]
     return None
 
 

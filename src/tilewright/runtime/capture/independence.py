@@ -72,7 +72,7 @@ def _numbers(task: Task, dims: Dims) -> tuple[list[int], list[int]]:
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
         return [], []
-    drawn = drawn_inputs(task, dims, np.random.default_rng(0))
+    drawn = drawn_inputs(task, dict(dims), np.random.default_rng(0))
     whole = [array for name, array in drawn.items() if task.inputs[name].dtype.startswith(WHOLE) and array.size]
     largest = [int(array.max()) for array in whole]
     entry, given = runnable.module.entry(), [arg for arg in runnable.launch.args if type(arg) in (int, float)]
