@@ -58,10 +58,12 @@ def _shapes(
     task: Task, name: str, numbers: Iterable[list[int]], small: Dims, captured: Dims
 ) -> Iterator[dict[str, Value] | None]:
     """Yields the shapes on which a dimension is tried: its indices alone, and flattened with those of other dimensions,
-    pass the numbers that they pass in the captured launch. Yields None if such a shape is too large."""
+    pass the numbers that they pass in the captured launch. Any of these dimensions may be extended for it. Yields None
+    if such a shape is too large."""
     others = [other for other, size in small.items() if other != name and isinstance(size, int)]
     for axes in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(len(others) + 1)):
-        each = (_beyond(some, (name, *axes), small, captured) for some in numbers)
+        orders = ((name, *axes), (*axes, name))
+        each = (_beyond(some, order, small, captured) for some in numbers for order in orders)
         yield next((dims for dims in each if not too_large(task, dims, MOST)), None)
 
 
