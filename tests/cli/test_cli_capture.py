@@ -114,6 +114,21 @@ def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) ->
     assert invoke("captured", "task", "1", "mine.py", "--force").exit_code == 0
 
 
+def test_each_command_takes_the_record_in_the_same_way(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And `show` and `pairs` still take it as an argument."""
+    monkeypatch.setenv("TILEWRIGHT_CAPTURE_DESCRIBE", "1")
+    (here / "program.py").write_text(PAIR)
+    (here / "kernels.py").write_text(KERNELS)
+    invoke("capture", "--out", "c.json", "--", sys.executable, "program.py")
+    for command in ("show", "pairs"):
+        written = invoke("captured", command, "--record", "c.json", "--json").stdout
+        assert json.loads(written) and written == invoke("captured", command, "c.json", "--json").stdout
+        with pytest.raises(RequestError, match="two records are named; fix: only --record c.json"):
+            invoke("captured", command, "c.json", "--record", "c.json")
+        assert "--record" in invoke("captured", command, "--help").output
+    assert invoke("captured", "task", "1", "mine.py", "--record", "c.json").exit_code == 0
+
+
 def test_kernels_that_only_share_an_input_are_not_called_a_pair(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CAPTURE_DESCRIBE", "1")
     (here / "program.py").write_text(PAIR.replace("(between, out, 64)", "(x, out, 64)"))

@@ -106,6 +106,31 @@ def test_a_launch_in_another_file_than_the_kernel(tmp_path: Path) -> None:
     assert "@ct.kernel(occupancy=2)" in norms
 
 
+ON_ONE_LINE = {
+    "a lambda": "launch = lambda x, y, weights, scales, eps:",
+    "a function": "def launch(x, y, weights, scales, eps):",
+    "a default": "def launch(*args, go=lambda x, y, weights, scales, eps:",
+}
+
+
+@pytest.mark.parametrize("how", ON_ONE_LINE)
+def test_a_launch_in_a_function_of_one_line(tmp_path: Path, how: str) -> None:
+    """Its name is that of a function of the task file, too."""
+    call = HOST[HOST.index("ct.launch(") : HOST.index("    return y")].rstrip()
+    inside = call.replace("grid", "(x.shape[0], 1, 1)").replace("columns", "x.shape[1]")
+    head = f"\n\n{ON_ONE_LINE[how]} {inside}"
+    head += "): go(*args)" if how == "a default" else ""
+    host = HOST.replace(call, "launch(x, y, weights, scales, eps)")
+    with kept(tmp_path, f"{head}\n{host}") as case:
+        [line] = case.in_program()
+        text = case.patched()
+    assert "the launch in norms.py:33 is changed, too" in line
+    compile(text, "norms.py", "exec")
+    assert "(min(x.shape[0], torch.cuda.get_device_properties(x.device).multi_processor_count * 4),)" in text
+    assert "float(eps), x.shape[1], x.shape[0])" in text
+    assert text.endswith(host)
+
+
 def test_a_launch_that_stayed_needs_no_change(tmp_path: Path) -> None:
     with kept(tmp_path) as case:
         before = case.builder.build_one("before", case.workspace.texts(case.workspace.base_commit))

@@ -69,3 +69,17 @@ def test_hidden_code_comes_back(files: EditedFiles) -> None:
 def test_a_change_of_hidden_code_is_refused(files: EditedFiles) -> None:
     with pytest.raises(NotApplicable, match="code that the kernel does not use"):
         files.parted(files.source.text.replace("def unused", "def used"))
+
+
+def test_a_hidden_function_may_have_the_name_of_one_of_the_task() -> None:
+    kernels = KERNELS + "\n\ndef launched(x, y): ct.launch(0, (1,), halved, (x, y))\n"
+    [files] = edited_files(dict(zip(PATHS, (kernels, LAUNCH), strict=True)))
+    assert files.source.text.count("def launched(") == 1
+    assert files.parted(files.source.text) == dict(zip(PATHS, (kernels, LAUNCH), strict=True))
+
+
+def test_a_function_that_the_kernel_needs_may_not() -> None:
+    kernels = KERNELS.replace("half(", "launched(")
+    assert [files.paths for files in edited_files(dict(zip(PATHS, (kernels, LAUNCH), strict=True)))] == [
+        (path,) for path in PATHS
+    ]

@@ -92,6 +92,24 @@ def scaled_in_steps(x, scales, y, rows: int, HOW: ct.Constant[int], TILE: ct.Con
 
 
 @ct.kernel
+def scaled_flattened(x, scales, y, B: int, S: int, HOW: ct.Constant[int], TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Rows of three axes, numbered through, share a scale; ``HOW`` says in which way its place is computed."""
+    a, b, s, columns = ct.bid(0), ct.bid(1), ct.bid(2), ct.arange(TILE, dtype=ct.int32)
+    row = (a * B + b) * S + s
+    if HOW == 0:
+        place = row // 256
+    elif HOW == 1:
+        place = row % 2048 >> 8
+    elif HOW == 2:
+        place = ct.astype(ct.astype(row, ct.float32) * 0.00390625, ct.int32)
+    elif HOW == 3:
+        place = row * 16384 >> 22
+    else:
+        place = 0
+    ct.scatter(y, (a, b, s, columns), ct.gather(x, (a, b, s, columns)) * ct.gather(scales, place))
+
+
+@ct.kernel
 def valid_rows(x, count, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
     """Zeros from row ``count[0]`` on."""
     row, columns = ct.bid(0), ct.arange(TILE, dtype=ct.int32)
@@ -119,3 +137,16 @@ def in_parts(x, x_out, z, z_out, PARTS: ct.Constant[int], TILE: ct.Constant[int]
         ct.store(x_out, index=(row, part), tile=ct.load(x, index=(row, part), shape=(1, TILE)) * 2)
     else:
         ct.store(z_out, index=(row, 0), tile=ct.load(z, index=(row, 0), shape=(1, TILE)) * 2)
+
+
+@ct.kernel
+def looked_up(x, table, y, scale: float, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Rows of a table; which ones say the numbers in ``x``."""
+    row = ct.astype(ct.load(x, (ct.bid(0),), (1,)).item() * scale, ct.int32)
+    ct.store(y, (ct.bid(0), 0), ct.load(table, (row, 0), (1, TILE)))
+
+
+@ct.kernel
+def resized(x, y, scale: float, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    row, columns = ct.astype(ct.bid(0) * scale, ct.int32), ct.arange(TILE, dtype=ct.int32)
+    ct.scatter(y, (ct.bid(0), columns), ct.gather(x, (row, columns)))

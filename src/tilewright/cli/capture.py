@@ -34,13 +34,13 @@ WithData = Annotated[bool, typer.Option("--data", help="Also store the arrays of
 Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="MiB of arrays that each process may store.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Classify every launch; this takes some microseconds each.")]
 Top = Annotated[int | None, typer.Option(min=1, help="How many rows are shown.  [default: 10, with --json all]")]
-Record = Annotated[Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")]
+AsArgument = Annotated[Path | None, typer.Argument(metavar="RECORD", hidden=True)]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]
 Producer = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the first kernel.")]
 Consumer = Annotated[int, typer.Argument(metavar="NEXT", min=1, help="Row of the kernel that reads its output.")]
 To = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write.")]
 OfRecord = Annotated[
-    Path | None, typer.Option("--record", metavar="RECORD", help="[default: .tilewright/capture.json]")
+    Path | None, typer.Option("--record", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
@@ -82,19 +82,21 @@ def capture(
 
 
 @app.command()
-def show(record: Record = None, top: Top = None, show_all: All = False, as_json: AsJson = False) -> None:
+def show(
+    named: AsArgument = None, record: OfRecord = None, top: Top = None, show_all: All = False, as_json: AsJson = False
+) -> None:
     """Shows how much time each kind of launch took, in one row for each kind.
 
     Example: `tilewright captured show`
     """
     from tilewright.runtime.capture import record as capture_record
 
-    file = _file(record)
+    file = _only_file(named, record)
     _show(capture_record.read(file), file, top if top or show_all or as_json else ROWS, as_json)
 
 
 @app.command()
-def pairs(record: Record = None, as_json: AsJson = False) -> None:
+def pairs(named: AsArgument = None, record: OfRecord = None, as_json: AsJson = False) -> None:
     """Shows kernels whose output only the next kernel reads, and the bytes that one kernel for both would save.
 
     Loads the kernels. Needs no GPU.
@@ -105,7 +107,7 @@ def pairs(record: Record = None, as_json: AsJson = False) -> None:
     from tilewright.runtime.capture import pairs as capture_pairs
     from tilewright.runtime.capture import record as capture_record
 
-    file = _file(record)
+    file = _only_file(named, record)
     recorded = capture_record.read(file)
     found = capture_pairs.pairs(recorded)
     if as_json:
@@ -234,6 +236,13 @@ def _file(given: Path | None) -> Path:
     return (given or home() / FILE).resolve()
 
 
+def _only_file(named: Path | None, record: Path | None) -> Path:
+    """Returns the record. Before --record, some commands took it as an argument, which still works."""
+    if named is not None and record is not None:
+        raise RequestError(f"two records are named; fix: only --record {record}")
+    return _file(record or named)
+
+
 def _prepared(file: Path, private: bool) -> Capture | None:
     """Returns the earlier record in ``file``; None if there is none. Raises RequestError if ``file`` cannot be
     written."""
@@ -277,10 +286,12 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
         print_json([_as_json(number, kind) for number, kind in enumerate(recorded.launches()[:top], 1)])
     elif recorded.launches():
         terminal.stdout().print(capture_tables.captured(recorded, top))
-        terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
+        other = "" if file == _file(None) else f" --record {file}"
+        terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py{other}")
         if recorded.shares_arrays:
             terminal.note(
-                "some launches share an array with the one before; if one reads its output: tilewright captured pairs"
+                "some launches share an array with the one before; if one reads its output: "
+                f"tilewright captured pairs{other}"
             )
     else:
         terminal.note(NO_LAUNCH)

@@ -128,6 +128,15 @@ def test_rows_that_share_a_scale_by_a_computed_number_are_not_independent(tmp_pa
     assert task.inputs["x"].shape[0] not in task.independent
 
 
+@pytest.mark.parametrize(("how", "shared"), [(0, True), (1, True), (2, True), (3, True), (4, False)])
+def test_rows_of_several_axes_that_share_a_scale_are_not_independent(tmp_path: Path, how: int, shared: bool) -> None:
+    """No axis alone is as long as 256 rows, and on a small shape not all axes together. By a division, a remainder with
+    a shift, a product in floating point, or a shift of a product. Last, all rows have one scale."""
+    x, y, scales = torch.zeros(12, 14, 36, 32), torch.zeros(12, 14, 36, 32), torch.zeros(97)
+    task = task_of(tmp_path, guessed_kernels.scaled_flattened, (12, 14, 36), x, scales, y, 14, 36, how, 32)
+    assert task.independent == (() if shared else ("D0", "D1", "D2"))
+
+
 def test_rows_below_a_loaded_number_are_not_independent(tmp_path: Path) -> None:
     x, count = torch.zeros(768, 32), torch.tensor([100], dtype=torch.int32)
     task = task_of(tmp_path, guessed_kernels.valid_rows, (768,), x, count, torch.zeros(768, 32), 32)

@@ -8,7 +8,7 @@ file keep their numbers. `EditedFiles.parted` takes the texts apart after the ch
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tilewright.playbook.base import Entry, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
+Part = ast.FunctionDef | ast.ClassDef
 BETWEEN = "\n# The launch of the task, in its own file:\n"
 """The line between the two texts. It starts with a line break, because the first text may end without one."""
 
@@ -52,7 +53,7 @@ class EditedFiles:
 def edited_files(texts: Mapping[Path, str]) -> list[EditedFiles]:
     """Returns the sources of the editable files: the file of the launched kernel joined with the file of the launch.
 
-    If functions of the two files share a name, the files are not joined. Each other file is a source of its own.
+    If functions that are not hidden share a name, the files are not joined. Each other file is a source of its own.
     """
     sources = {path: Source(path.name, text) for path, text in texts.items()}
     joined = _kernel_and_launch(sources) if len(sources) > 1 else ()
@@ -60,26 +61,34 @@ def edited_files(texts: Mapping[Path, str]) -> list[EditedFiles]:
     if not joined:
         return alone
     kernel, launch = (sources[path] for path in joined)
-    text, hidden = _with_hidden(kernel, launched_here(launch))
+    text, hidden = _with_hidden(kernel, launched_here(launch), launch.functions)
     return [EditedFiles(Source(joined[0].name, text + BETWEEN + launch.text), joined, hidden), *alone]
 
 
-def _with_hidden(source: Source, kernel: str) -> tuple[str, dict[str, str]]:
-    """Returns the text with functions and classes hidden, and for each text that stands for one its own text.
+def _hidden_parts(source: Source, kernel: str) -> Iterator[tuple[int, Part]]:
+    """Yields the functions and classes to hide, with their places in the file.
 
     Not hidden are the kernel, the functions that it calls, and all functions that call one of these.
     """
-    reached, lines = source.called_by([kernel]), source.text.split("\n")
-    hidden: dict[str, str] = {}
+    reached = source.called_by([kernel])
     for number, part in enumerate(ast.parse(source.text).body):
-        if not isinstance(part, (ast.FunctionDef, ast.ClassDef)) or part.name in reached:
-            continue
-        calls = (node.func for node in ast.walk(part) if isinstance(node, ast.Call))
-        if {name.id for name in calls if isinstance(name, ast.Name)} & (reached - {kernel}):
-            continue
+        if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part.name not in reached:
+            calls = (node.func for node in ast.walk(part) if isinstance(node, ast.Call))
+            if not {name.id for name in calls if isinstance(name, ast.Name)} & (reached - {kernel}):
+                yield number, part
+
+
+def _with_hidden(source: Source, kernel: str, taken: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Returns the text with functions and classes hidden, and for each text that stands for one its own text.
+
+    taken: names of other functions, such as ``launch``, which a program may have, too.
+    """
+    lines, hidden = source.text.split("\n"), dict[str, str]()
+    for number, part in _hidden_parts(source, kernel):
         first = min([part.lineno, *(decorator.lineno for decorator in part.decorator_list)]) - 1
         own = "\n".join(lines[first : part.end_lineno])
-        begins = f"def {part.name}(*_):" if isinstance(part, ast.FunctionDef) else f"class {part.name}:"
+        name = f"_hidden_{part.name}" if part.name in taken else part.name
+        begins = f"def {name}(*_):" if isinstance(part, ast.FunctionDef) else f"class {name}:"
         shown = f'{begins} """{number}' + "\n" * own.count("\n") + '"""'
         lines[first : part.end_lineno] = shown.split("\n")
         hidden[shown] = own
@@ -90,6 +99,8 @@ def _kernel_and_launch(sources: Mapping[Path, Source]) -> tuple[Path, ...]:
     for launch, source in sources.items():
         kernel = launched_here(source)
         for path, other in sources.items():
-            if path != launch and kernel in other.functions and not other.functions.keys() & source.functions.keys():
-                return (path, launch)
+            if path != launch and kernel in other.functions:
+                hidden = {part.name for _, part in _hidden_parts(other, kernel)}
+                if not (other.functions.keys() - hidden) & source.functions.keys():
+                    return (path, launch)
     return ()

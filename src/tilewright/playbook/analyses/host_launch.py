@@ -135,10 +135,11 @@ class HostLaunch:
         if len(given) != 4:
             raise NotApplicable(f"{self._where} does not pass stream, grid, kernel and arguments one by one")
         _, self.grid, self.kernel, self.args = given
-        around = [node for node in self.source.parents(self.call) if isinstance(node, cst.FunctionDef)]
+        around = [node for node in self.source.parents(self.call) if isinstance(node, (cst.FunctionDef, cst.Lambda))]
         if not around:
             raise NotApplicable(f"{self._where} is in no function")
-        self.function = around[0]
+        functions = (node for node in around if isinstance(node, cst.FunctionDef))
+        self.function: Function | cst.Module = next(functions, self.source.module)  # a lambda assigns no variables
 
     @property
     def _where(self) -> str:

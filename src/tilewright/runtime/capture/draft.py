@@ -20,7 +20,7 @@ from tilewright.runtime.capture.drafted_launch import (
     producer_text,
     reference_text,
 )
-from tilewright.runtime.capture.drafted_space import DraftedSpace
+from tilewright.runtime.capture.drafted_space import DraftedSpace, literal
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.program_call import ProgramCall
@@ -234,10 +234,11 @@ class TaskDraft:
         yield name, f"tw.Output({shape!r}, {dtype!r}{option})"
 
     def _distribution(self, argument: Argument) -> str:
-        """Returns the distribution from which a task draws an integer array, as text; empty for other arrays. The
+        """Returns the distribution from which a task draws an array of indices, as text; empty for other arrays. The
         distribution has the captured range, so that an index stays valid."""
         if not argument.spec.dtype.startswith(WHOLE):
-            return ""
+            limits = self.captured.ranges.get(argument.name)
+            return "" if limits is None else f", tw.uniform{limits!r}"
         if not self.scaling.numbers and (numbers := index_arrays.contents(argument)):
             return f", tw.fixed({numbers!r})"
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
@@ -262,7 +263,7 @@ class TaskDraft:
             return f"config.{argument.name}"
         if type(argument.value) is int and argument.value > 1 and argument.name not in self.sizes:
             return self._number(argument.name, argument.value)
-        return repr(argument.value)
+        return literal(argument.value)
 
     def _block(self, extent: int) -> str:
         """Returns an extent of a descriptor's block as text: the only constant with this value, else the number."""
@@ -378,4 +379,4 @@ def _power_of_two_from(extent: str) -> str:
 def _defined(name: str, value: Value) -> str:
     """Returns the statement that defines a variable of `DescribedLaunch.closure`."""
     is_module = isinstance(value, str) and value.startswith(MODULE)
-    return f"import {str(value).removeprefix(MODULE)} as {name}" if is_module else f"{name} = {value!r}"
+    return f"import {str(value).removeprefix(MODULE)} as {name}" if is_module else f"{name} = {literal(value)}"

@@ -12,6 +12,7 @@ from tilewright.playbook.analyses.host_launch import launch_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Json, Value
 from tilewright.runtime.capture.described import DescribedLaunch
+from tilewright.runtime.capture.drafted_space import literal
 from tilewright.runtime.capture.program_call import ProgramCall, ProgramLine
 from tilewright.source.needed import is_quiet
 from tilewright.source.syntax import Source
@@ -82,10 +83,10 @@ def reference_text(
     """
     yield "captured = Captured("
     yield from _kernel_text(launch)
-    yield f"    tensors=TENSORS, launch=launched, shipped={shipped!r}, flops=flops,"
+    yield f"    tensors=TENSORS, launch=launched, shipped={literal(shipped)}, flops=flops,"
     yield from more
     if launch.closure:
-        yield f"    closure={dict(launch.closure)!r},"
+        yield f"    closure={literal(launch.closure)},"
     if call is not None:
         yield f"    call={_short(codec.to_json(call))!r},  # where the program made the launch"
     yield ")"
@@ -96,7 +97,7 @@ def producer_text(launch: DescribedLaunch, constants: Mapping[str, Value], like:
     yield "    producer=Producer("
     yield from (f"    {line}" for line in _kernel_text(launch))
     hints = {name: value for name, value in launch.hints.items() if value is not None}
-    yield f"        launch=produced, shipped={ {**constants, **hints}!r}, like={like!r}, dtype={dtype!r},"
+    yield f"        launch=produced, shipped={literal({**constants, **hints})}, like={like!r}, dtype={dtype!r},"
     yield "    ),"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,15 @@ from tilewright.records import Value
 from tilewright.runtime.capture.described import DescribedLaunch
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.space import knobs
+
+
+def literal(value: object) -> str:
+    """Returns a value as text of a task file. ``inf`` and ``nan`` are no names there."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {literal(item)}' for key, item in value.items())}}}"
+    if isinstance(value, tuple):
+        return f"({''.join(f'{literal(item)}, ' for item in value).rstrip(' ' if len(value) == 1 else ', ')})"
+    return f"float('{value}')" if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -48,11 +58,12 @@ class DraftedSpace:
 
     def text(self) -> Iterator[str]:
         """Yields the lines of the argument ``space`` of a task."""
-        yield from ("    space=tw.Space(", f"        constants={self.constants!r},", f"        hints={self.hints!r},")
-        yield f"        shipped={self.shipped!r},"
+        constants, hints, shipped = map(literal, (self.constants, self.hints, self.shipped))
+        yield from ("    space=tw.Space(", f"        constants={constants},", f"        hints={hints},")
+        yield f"        shipped={shipped},"
         if self.points:
             yield "        only=[  # the configurations of its autotuner"
-            yield from (f"            {point!r}," for point in self._variants())
+            yield from (f"            {literal(point)}," for point in self._variants())
             yield "        ],"
         elif where := captured_language(self.launch.language).where:
             yield f"        where=[{where}],"

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue, KernelObject
 from tilewright.runtime.capture.composed import Composed
 from tilewright.runtime.capture.described import INTERMEDIATE, Argument, DescribedLaunch
+from tilewright.runtime.capture.float_indices import Range, addressing_arrays
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import loaded_kernel
@@ -81,6 +82,10 @@ class CapturedLaunch:
     """The axes of arrays that a constant divides into tiles. Accesses by pointers are not known."""
     composed: Composed | None = None
     """The two captured launches of which this launch does the work; None for a captured launch."""
+    addressing: frozenset[str] = frozenset()
+    """The arrays of floating-point numbers from whose elements the kernel computes addresses."""
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    """The least and the largest element of those of `addressing` whose elements are known."""
     partly: frozenset[str] = frozenset()
     """Arrays of which the kernel writes only a part. Their other elements keep the values from before the launch."""
 
@@ -141,6 +146,7 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
         passed=len(passed),
         configured=tuple(argument.name for argument in others if argument.name not in computed),
         tiled={} if captures.has_pointers else _tiled(kernel, launch),
+        addressing=addressing_arrays(entry, arguments),
     )  # fmt: skip
 
 

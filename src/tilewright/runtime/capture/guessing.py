@@ -92,13 +92,23 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
                 continue  # on the GPU, only the captured shape
             if (best := _best(of_guess, folder, seen, reasons, most)) is not None:
                 return best
-    unread = ""
+    raise NoDraft(reasons, "".join((*_about_unread(captured), *_about_floats(captured))))
+
+
+def _about_unread(captured: CapturedLaunch) -> Iterator[str]:
     if names := " and ".join(f"'{name}'" for name in _unread(captured)):
-        unread = (
+        yield (
             f"; the numbers in {names} are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
             "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
         )
-    raise NoDraft(reasons, unread)
+
+
+def _about_floats(captured: CapturedLaunch) -> Iterator[str]:
+    return (
+        f"; the kernel computes addresses from the numbers in '{name}', which are not known, so others were tried: "
+        "capture with --data, so that their range is known"
+        for name in sorted(captured.addressing - captured.ranges.keys())
+    )
 
 
 def _forms(captured: CapturedLaunch, scaling: Scaling, gets_block_count: bool) -> list[tuple[Form, ...] | None]:
@@ -265,6 +275,9 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
     if draft.dims and draft.scaling.kept:
         kept = ", ".join(map(str, sorted(map(int, draft.scaling.kept))))
         notes.append(f"the launch did not work with other extents than {kept}, so these stay as captured")
+    if captured.ranges:
+        names = ", ".join(sorted(captured.ranges))
+        notes.append(f"the kernel computes addresses from numbers in {names}, so checks draw from the captured range")
     if not draft.scaling.numbers:
         notes.append("the numbers in its integer arrays are valid only together, so each check uses the captured ones")
     if any(argument.kind == "list" for argument in captured.launch.arguments):

@@ -7,9 +7,9 @@ indices only.
 from __future__ import annotations
 
 import itertools
-import operator
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -20,23 +20,20 @@ from tilewright.errors import TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.race.stats import Array
 from tilewright.records import Failed, Value
+from tilewright.runtime.capture.deciding import deciding_numbers
 from tilewright.runtime.capture.described import WHOLE
 from tilewright.runtime.capture.facts import ARCH
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape, too_large
 from tilewright.task.task import Task
-from tilewright.tileir.read.tree import Op
+from tilewright.task.tensors import Dims
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Unsupported
+from tilewright.verify.shapes import extent
 from tilewright.verify.tolerance import reference_outputs, spread
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST = 1 << 22, 1 << 13
 """The most elements of all arrays, and the most blocks, of a shape on which independence is tried."""
-DIVIDING, COMPARING = frozenset({"divi", "remi", "for"}), frozenset({"cmpi", "mini", "maxi"})
-BITS = frozenset({"andi", "ori"})
-SAME_VALUE = frozenset({"broadcast", "reshape", "exti", "trunci", "assume"})
-COMPUTED = {"addi": operator.add, "subi": operator.sub, "muli": operator.mul, "divi": operator.floordiv}
-"""Operations of Tile IR."""
 
 
 def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
@@ -46,65 +43,63 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
     if too_large(task, small, MOST):
         return ()
     numbers = _numbers(task, small)
-    found = []
-    for name in names:
-        each = ({**small, name: _beyond(some, small[name], captured[name])} for some in numbers)
-        dims = next((dims for dims in each if not too_large(task, dims, MOST)), None)
-        if dims is not None and _is_independent(task, dims, name):
-            found.append(name)
-    return tuple(found)
+
+    def is_independent(name: str) -> bool:
+        tried: list[dict[str, Value]] = []
+        for shape in _shapes(task, name, numbers, small, captured):
+            if shape is None or (shape not in tried and not _is_independent(task, shape, name)):
+                return False
+            tried.append(shape)
+        return True
+
+    return tuple(filter(is_independent, names))
 
 
-def _numbers(task: Task, dims: dict[str, Value]) -> tuple[list[int], list[int]]:
-    """Returns the whole numbers that the kernel may compare an index with, or divide it by: those that it computes from
-    constants and arguments, its arguments, and the largest number in each integer array.
+def _shapes(
+    task: Task, name: str, numbers: Iterable[list[int]], small: Dims, captured: Dims
+) -> Iterator[dict[str, Value] | None]:
+    """Yields the shapes on which a dimension is tried: its indices alone, and flattened with those of other dimensions,
+    pass the numbers that they pass in the captured launch. Any of these dimensions may be extended for it. Yields None
+    if such a shape is too large."""
+    others = [other for other, size in small.items() if other != name and isinstance(size, int)]
+    for axes in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(len(others) + 1)):
+        orders = ((name, *axes), (*axes, name))
+        each = (_beyond(some, order, small, captured) for some in numbers for order in orders)
+        yield next((dims for dims in each if not too_large(task, dims, MOST)), None)
 
-    The second list has neither the arguments nor the numbers with which only tiles are compared. Mostly, these are
-    masks of the columns of a row.
-    """
+
+def _numbers(task: Task, dims: Dims) -> tuple[list[int], list[int]]:
+    """Returns the numbers by which the kernel may decide about an index: its arguments, the largest number in each
+    integer array, and those in its code. The second list has only numbers that are hardly for something else: neither
+    the arguments nor the numbers with which only tiles are compared (`deciding_numbers`)."""
     runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, task.arrays(dims))
     if isinstance(runnable, Failed):
         return [], []
-    drawn = drawn_inputs(task, dims, np.random.default_rng(0))
-    largest = [array.max() for name, array in drawn.items() if task.inputs[name].dtype.startswith(WHOLE) and array.size]
-    entry, given = runnable.module.entry(), [arg for arg in runnable.launch.args if type(arg) is int]
+    drawn = drawn_inputs(task, dict(dims), np.random.default_rng(0))
+    whole = [array for name, array in drawn.items() if task.inputs[name].dtype.startswith(WHOLE) and array.size]
+    largest = [int(array.max()) for array in whole]
+    entry, given = runnable.module.entry(), [arg for arg in runnable.launch.args if type(arg) in (int, float)]
     words = zip(entry.parameters, runnable.arguments, strict=True)
-    known = {name: [word] for (name, _), word in words if type(word) is int and word in given}
-    every, certain = [*given, *map(int, largest)], [*map(int, largest)]
-    for op in entry.walk():
-        numbers = list(_deciding(op, known))
-        every += numbers
-        if op.name not in COMPARING or not op.tile().shape:
-            certain += numbers
-    return every, certain
+    known = {name: word for (name, _), word in words if isinstance(word, (int, float)) and word in given}
+    every, certain = deciding_numbers(entry, known)
+    return [*(arg for arg in given if type(arg) is int), *largest, *every], [*largest, *certain]
 
 
-def _deciding(op: Op, known: dict[str, list[int]]) -> Iterator[int]:
-    """Yields the known numbers by which an operation may decide about an index. Adds its results to ``known``."""
-    operands = [known.get(values[0], []) for values in op.operands.values() if values]
-    if op.name == "constant":
-        known[op.results[0]] = [number for number in op.attributes["value"].values if type(number) is int]
-    elif op.name in SAME_VALUE:
-        known[op.results[0]] = operands[0]
-    elif op.name in COMPUTED and [*map(len, operands)] == [1, 1]:
-        with suppress(ZeroDivisionError):
-            known[op.results[0]] = [COMPUTED[op.name](operands[0][0], operands[1][0])]
-    numbers = itertools.chain.from_iterable(operands)
-    if op.name in DIVIDING | COMPARING:
-        yield from numbers
-    elif op.name in BITS:  # smaller indices do not differ in the lowest bit that is 1, or that is 0
-        yield from (bit for number in numbers for bit in (number & -number, ~number & -~number))
-    elif op.name == "shri":
-        yield from (1 << number for number in numbers if 0 <= number < 64)
+def _beyond(numbers: Iterable[int], axes: Sequence[str], small: Dims, captured: Dims) -> dict[str, Value]:
+    """Returns a shape in which the flattened indices of some dimensions are beyond the numbers that they pass in the
+    captured launch. A kernel may compare an index with these numbers or divide it by them, as with the number of rows
+    that share a scale; a smaller shape does not show it. The first dimensions grow first."""
+    shape, whole = dict(small), _extent(captured, axes)
+    passed = max((number for number in numbers if _extent(small, axes) <= number < whole), default=0)
+    for axis in axes:
+        if _extent(shape, axes) <= passed:
+            more = passed // _extent(shape, axes) + 2
+            shape[axis] = min(extent(captured, axis), extent(small, axis) * more)
+    return shape
 
 
-def _beyond(numbers: Iterable[int], small: Value, captured: Value) -> Value:
-    """Returns an extent beyond the numbers that indices of the captured launch pass. A kernel may compare an index
-    with them or divide it by them, as with the number of rows that share a scale; a smaller extent does not show it."""
-    if not isinstance(small, int) or not isinstance(captured, int):
-        return small
-    passed = max((number for number in numbers if small <= number < captured), default=0)
-    return min(captured, small * (passed // small + 2)) if passed else small
+def _extent(dims: Dims, axes: Iterable[str]) -> int:
+    return math.prod(extent(dims, axis) for axis in axes)
 
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
@@ -112,11 +107,11 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     whether NaN and other values at an index affect only outputs there. A kernel may use the index itself, as a random
     mask does. A comparison may hide a NaN, so other values must change an output. Their magnitudes differ, because a
     comparison may be with a large or a small number."""
-    extent, tensors = dims[name], task.tensors
+    size, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     entries = [str(entry) for spec in tensors.values() for entry in spec.shape]
     often = sum(name in re.findall(r"\w+", entry) for entry in entries) > len(axes)  # also as a part of another axis
-    if often or not isinstance(extent, int) or extent < 2 or not set(task.outputs) <= set(axes):
+    if often or not isinstance(size, int) or size < 2 or not set(task.outputs) <= set(axes):
         return False
     inputs = [tensor for tensor in task.inputs if tensor in axes]
     if not inputs or any(task.inputs[tensor].dtype.startswith(WHOLE) for tensor in inputs):
@@ -125,8 +120,8 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     with suppress(TilewrightError, Unsupported):
         drawn = drawn_inputs(task, dims, rng)
         outputs = reference_outputs(task, dims, drawn)
-        for count in {1, min(3, extent - 1), extent // 2}:
-            some = spread(extent, count, rng)
+        for count in {1, min(3, size - 1), size // 2}:
+            some = spread(size, count, rng)
             part = {
                 tensor: array.take(some, axes[tensor]) if tensor in axes else array for tensor, array in drawn.items()
             }
@@ -137,7 +132,7 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
             tensor: array * 10.0 ** rng.uniform(-2, 4, array.shape)
             for tensor, array in drawn_inputs(task, dims, rng).items()
         }
-        for index in (0, extent - 1, int(rng.integers(extent))):
+        for index in (0, size - 1, int(rng.integers(size))):
             with_nan = {tensor: _with(drawn[tensor], axes[tensor], index, np.nan) for tensor in inputs}
             for out, array in reference_outputs(task, dims, {**drawn, **with_nan}).items():
                 if np.delete(_is_changed(np.isnan(array), axes[out]), index).any():

@@ -17,6 +17,7 @@ from tilewright.inspect.work import count
 from tilewright.records import Failed, Workload
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch
+from tilewright.runtime.capture.float_indices import captured_ranges
 from tilewright.runtime.capture.guessing import best_draft, loaded
 from tilewright.runtime.capture.independence import independent
 from tilewright.runtime.capture.program_call import ProgramCall
@@ -33,7 +34,10 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
     heading = heading or f"{launch.kernel} as a program launched it."
-    return drafted_text(facts.captured_launch(launch), folder, heading, recorded.call)
+    captured = facts.captured_launch(launch)
+    known = captured_ranges(launch, facts.named(launch), recorded.data)
+    ranges = {name: known[name] for name in captured.addressing & known.keys()}
+    return drafted_text(replace(captured, ranges=ranges), folder, heading, recorded.call)
 
 
 def drafted_text(captured: CapturedLaunch, folder: Path, heading: str, call: ProgramCall | None = None) -> str:
