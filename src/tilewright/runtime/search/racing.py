@@ -21,7 +21,16 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.runtime.search.building import Ready, aligned
 from tilewright.runtime.search.comparing_outputs import Expected, bits, difference
 from tilewright.runtime.search.device import Device, Shot
-from tilewright.runtime.search.scratch import Kept, NoRoom, arrays_of, extent, keeping, overlapping, poison, tensor_of
+from tilewright.runtime.search.scratch import (
+    Kept,
+    NoRoom,
+    address_range,
+    arrays_of,
+    keeping,
+    overlapping,
+    poison,
+    tensor_of,
+)
 from tilewright.runtime.search.trials import array_spec
 from tilewright.worker import messages as ask
 from tilewright.worker.client import Contestant
@@ -230,9 +239,9 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[tuple[list[B
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
         trials = [_shared(BoundTrial.of(ready), base) for ready in field]
-        known = {extent(tensor_of(array)) for array in written}
+        known = {address_range(tensor_of(array)) for array in written}
         arrays = [bound.arrays[name] for bound in trials for name in bound.written]
-        others = {where: array for array in arrays if (where := extent(tensor_of(array))) not in known}
+        others = {where: array for array in arrays if (where := address_range(tensor_of(array))) not in known}
         with keeping(list(others.values())):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
             yield trials, [_shot(bound, inputs) for bound in trials]
@@ -241,7 +250,7 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[tuple[list[B
 def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
     in_place = bound.in_place
     arrays = [bound.arrays[name] for name in in_place]
-    where = tuple(extent(tensor_of(array)) for array in arrays)
+    where = tuple(address_range(tensor_of(array)) for array in arrays)
     if arrays and where not in inputs:
         inputs[where] = Kept(arrays)
     outputs = [tensor_of(bound.arrays[name]) for name in bound.written if name not in in_place]
