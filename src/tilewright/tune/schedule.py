@@ -27,7 +27,7 @@ from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
 from tilewright.hardware.boards import Board
-from tilewright.languages.cubins import CubinsInMemory, KeptCubins
+from tilewright.languages.kept_cubins import CubinsInMemory, KeptCubins
 from tilewright.progress import Progress
 from tilewright.records import Built, Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
