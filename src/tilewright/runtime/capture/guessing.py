@@ -22,7 +22,16 @@ from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotune
 from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.scaling import NOTHING, Scaling, guesses, only_rows_change
-from tilewright.runtime.capture.trying import NotAsCaptured, Size, TooLarge, drawn_inputs, sizes, small_shape, verdicts
+from tilewright.runtime.capture.trying import (
+    NotAsCaptured,
+    Size,
+    TooLarge,
+    drawn_inputs,
+    sizes,
+    small_shape,
+    too_large,
+    verdicts,
+)
 from tilewright.space import knobs
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -63,9 +72,9 @@ class NoDraft(RequestError):
     """No draft of a launch works. ``reasons``: why each of them does not."""
 
     def __init__(self, reasons: list[str], unread: str) -> None:
-        too_large = [reason for reason in reasons if "too many to interpret" in reason]
-        last = next((reason for reason in reversed(reasons) if reason not in too_large), reasons[-1])
-        also = f"; {too_large[-1]}" if too_large and last not in too_large else ""
+        larger = [reason for reason in reasons if "too many to interpret" in reason]
+        last = next((reason for reason in reversed(reasons) if reason not in larger), reasons[-1])
+        also = f"; {larger[-1]}" if larger and last not in larger else ""
         super().__init__(f"{last}{also}{unread}")
         self.reasons = reasons
 
@@ -162,7 +171,8 @@ def _best(
 
 
 def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
-    """Returns whether one block does the work of all blocks if the arguments say that there is only one block."""
+    """Returns whether one block does the work of all blocks if the arguments say that there is only one block. False if
+    even the small shape has too many blocks: an extent may only be equal to their number."""
     launch, outputs = captured.launch, []
     counts = [facts.may_be_block_count(launch, argument) for argument in launch.arguments]
     pairs = zip(launch.arguments, counts, strict=True)
@@ -172,6 +182,8 @@ def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool
             draft = TaskDraft(replace(captured, launch=variant, persistent=True), heading, None)
             with loaded(draft, folder) as task:
                 dims = small_shape(task)
+                if too_large(task, dims):
+                    return False
                 drawn = drawn_inputs(task, dims, np.random.default_rng(0))
                 outputs.append(list(reference_outputs(task, dims, drawn).values()))
     except (TilewrightError, Unsupported):
