@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -44,27 +45,38 @@ def independent(task: Task, names: Iterable[str]) -> tuple[str, ...]:
     numbers = _numbers(task, small)
 
     def is_independent(name: str) -> bool:
-        tried: list[dict[str, Value]] = []
-        for shape in _shapes(task, name, numbers, small, captured):
-            if shape is None or (shape not in tried and not _is_independent(task, shape, name)):
-                return False
-            tried.append(shape)
-        return True
+        shapes = _shapes(task, name, numbers, small, captured)
+        return shapes is not None and all(_is_independent(task, shape, name) for shape in shapes)
 
     return tuple(filter(is_independent, names))
 
 
 def _shapes(
-    task: Task, name: str, numbers: Iterable[list[int]], small: Dims, captured: Dims
-) -> Iterator[dict[str, Value] | None]:
-    """Yields the shapes on which a dimension is tried: its indices alone, and flattened with those of other dimensions,
-    pass the numbers that they pass in the captured launch. Any of these dimensions may be extended for it. Yields None
-    if such a shape is too large."""
+    task: Task, name: str, numbers: Sequence[list[int]], small: Dims, captured: Dims
+) -> list[dict[str, Value]] | None:
+    """Returns the few shapes on which a dimension is tried; None if one is too large.
+
+    The dimension's indices alone, and flattened with those of any other dimensions, pass the numbers that they pass in
+    the captured launch: each of these indices in one of the shapes.
+    """
     others = [other for other, size in small.items() if other != name and isinstance(size, int)]
-    for axes in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(len(others) + 1)):
-        orders = ((name, *axes), (*axes, name))
-        each = (_beyond(some, order, small, captured) for some in numbers for order in orders)
-        yield next((dims for dims in each if not too_large(task, dims, MOST)), None)
+    combined = itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(len(others) + 1))
+    indices = [(name, *axes) for axes in combined]
+    shapes: list[dict[str, Value]] = []
+    for axes in sorted(indices, key=lambda axes: -_passed(numbers[0], axes, small, captured)):
+        for some in numbers:
+            passed = _passed(some, axes, small, captured)
+            if any(_index_count(shape, axes) > passed for shape in shapes):
+                break
+            orders = (axes, (*axes[1:], name))
+            grown = (_beyond(passed, order, small, captured) for order in orders)
+            shape = next((dims for dims in grown if not too_large(task, dims, MOST)), None)
+            if shape is not None:
+                shapes.append(shape)
+                break
+        else:
+            return None
+    return shapes
 
 
 def _numbers(task: Task, dims: Dims) -> tuple[list[int], list[int]]:
@@ -84,12 +96,18 @@ def _numbers(task: Task, dims: Dims) -> tuple[list[int], list[int]]:
     return [*(arg for arg in given if type(arg) is int), *largest, *every], [*largest, *certain]
 
 
-def _beyond(numbers: Iterable[int], axes: Sequence[str], small: Dims, captured: Dims) -> dict[str, Value]:
-    """Returns a shape in which the flattened indices of some dimensions are beyond the numbers that they pass in the
-    captured launch. A kernel may compare an index with these numbers or divide it by them, as with the number of rows
-    that share a scale; a smaller shape does not show it. The first dimensions grow first."""
-    shape, whole = dict(small), _index_count(captured, axes)
-    passed = max((number for number in numbers if _index_count(small, axes) <= number < whole), default=0)
+def _passed(numbers: Iterable[int], axes: Sequence[str], small: Dims, captured: Dims) -> int:
+    """Returns the largest number that the flattened indices of some dimensions pass in the captured launch, but not in
+    the small shape; 0 if there is none. A kernel may compare an index with these numbers or divide it by them, as with
+    the number of rows that share a scale; a smaller shape does not show it."""
+    few, many = _index_count(small, axes), _index_count(captured, axes)
+    return max((number for number in numbers if few <= number < many), default=0)
+
+
+def _beyond(passed: int, axes: Sequence[str], small: Dims, captured: Dims) -> dict[str, Value]:
+    """Returns a shape in which the flattened indices of some dimensions pass a number. The first dimensions grow
+    first."""
+    shape = dict(small)
     for axis in axes:
         if _index_count(shape, axes) <= passed:
             more = passed // _index_count(shape, axes) + 2
@@ -105,7 +123,8 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     """Returns whether the outputs of a shape are independent along a dimension, as far as a few indices show it."""
     size, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
-    often = any(spec.shape.count(name) > 1 for spec in tensors.values())
+    entries = [str(entry) for spec in tensors.values() for entry in spec.shape]
+    often = sum(name in re.findall(r"\w+", entry) for entry in entries) > len(axes)  # also as a part of another axis
     if often or not isinstance(size, int) or size < 2 or not set(task.outputs) <= set(axes):
         return False
     inputs = [tensor for tensor in task.inputs if tensor in axes]
