@@ -22,7 +22,7 @@ from cuda.tile.tune import Measurement, TuningResult, _tune
 
 from tilewright.errors import MachineError, RequestError
 from tilewright.runtime.environment import Environment
-from tilewright.runtime.patch import exhaustive, patch
+from tilewright.runtime.patch import exhaustive, exhaustive_problem, patch
 from tilewright.runtime.search.searching import NothingWorks, SearchResult, TrialOutcome
 from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.winners import Winners
@@ -108,8 +108,8 @@ def patched() -> Iterator[None]:
 
 def search_of_cuda_tile(monkeypatch: pytest.MonkeyPatch, theirs: Callable[..., Any]) -> None:
     """Calls ``theirs`` in place of cuda-tile's own search."""
-    passed_to = exhaustive.SearchCall.passed_to
-    monkeypatch.setattr(exhaustive.SearchCall, "passed_to", lambda call, search: passed_to(call, theirs))
+    passed_to = exhaustive_problem.SearchCall.passed_to
+    monkeypatch.setattr(exhaustive_problem.SearchCall, "passed_to", lambda call, search: passed_to(call, theirs))
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_what_changes_nothing_is_not(world: World) -> None:
 
 def test_another_toolkit_or_board(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned()
-    monkeypatch.setattr("tilewright.runtime.patch.exhaustive.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99")
+    monkeypatch.setattr("tilewright.runtime.patch.exhaustive_problem.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99")
     tuned()
     assert len(world.search.asked) == 2
 

@@ -52,7 +52,8 @@ def install() -> bool:
 
         @functools.wraps(original)
         def replaced(*args: Any, **kwargs: Any) -> Any:  # new in each `install`: `uninstall` finds it by identity
-            from tilewright.runtime.patch.exhaustive import SearchCall, answer
+            from tilewright.runtime.patch.exhaustive import answer
+            from tilewright.runtime.patch.exhaustive_problem import SearchCall
 
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
