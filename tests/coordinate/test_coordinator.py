@@ -27,7 +27,6 @@ from tilewright.coordinate.coordinator import Coordinator
 from tilewright.coordinate.priority import WorkItem
 from tilewright.errors import MachineError, RequestError, ToolFailed
 from tilewright.ledger.agent_records import STEPS, AgentChange, AgentFinding, AgentParts
-from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.optimize.versions.journal import Journal
 from tilewright.program.findings.base import RunFinding
 from tilewright.program.findings.record import Line as ProgramLine

@@ -93,7 +93,8 @@ def task_file(folder: Path, recorded: Recorded) -> Path:
     """Writes the task file of a capture. Another library with the same kernel gets the same draft, with its own file
     and its own place of the launch."""
     launch = recorded.launch
-    key = (launch.kernel, launch.grid, repr(launch.arguments))
+    shapes = [(each.value, each.array and (each.array.shape, each.array.dtype)) for each in launch.arguments]
+    key = launch.kernel, launch.grid, *shapes
     if key not in DRAFTS:
         DRAFTS[key] = task_draft(recorded, folder)
     draft = DRAFTS[key]

@@ -16,8 +16,8 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import count
 from tilewright.records import Failed, Workload
 from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.facts import ARCH, CapturedLaunch
 from tilewright.runtime.capture.draft import TaskDraft
+from tilewright.runtime.capture.facts import ARCH, CapturedLaunch
 from tilewright.runtime.capture.float_indices import captured_ranges
 from tilewright.runtime.capture.guessing import best_draft, loaded
 from tilewright.runtime.capture.independence import independent
