@@ -39,6 +39,7 @@ from tilewright.race.stats import geometric_mean
 
 Row = dict[str, Any]
 UNSLOTH = "tilegym.suites.unsloth.cutile"
+FLASHINFER = "tilegym.suites.flashinfer.cutile"
 
 
 def fp8(*shape: int) -> torch.Tensor:
@@ -81,7 +82,7 @@ KINDS |= {
     ),
     "tvd": lambda: called(f"{LIGER}.tvd", "tvd", bf16(4096, 32000), bf16(4096, 32000)),
     "group_quant": lambda: called(
-        "tilegym.suites.flashinfer.cutile.per_token_group_quant_8bit", "per_token_group_quant_8bit", bf16(16384, 7168),
+        f"{FLASHINFER}.per_token_group_quant_8bit", "per_token_group_quant_8bit", bf16(16384, 7168),
         128, dst_dtype=torch.float8_e4m3fn,
     ),
     "rope": lambda: called(
@@ -91,6 +92,44 @@ KINDS |= {
     "attention_sink_decode": lambda: called(
         f"{OPS}.attention_sink_decode", "attention_sink_decode", bf16(16, 1, 8, 8, 64),
         *(bf16(16, 8192, 8, 64) for _ in "kv"), bf16(64), start_q=torch.tensor([8191]),
+    ),
+    "moe_align_block_size": lambda: called(
+        f"{OPS}.moe_align_block", "moe_align_block_size", torch.randint(0, 128, (4096, 8), dtype=torch.int32), 128, 128
+    ),
+    "llama4_rope": lambda: called(
+        f"{LIGER}.llama4_rope", "llama4_rope", bf16(4, 4096, 40, 128), bf16(4, 4096, 8, 128), f32(4096, 64, 2)
+    ),
+    "multi_token_attention": lambda: called(
+        f"{LIGER}.multi_token_attention", "multi_token_attention", bf16(1, 32, 2048, 2048), bf16(32, 1, 3, 3),
+        padding=1, groups=32,
+    ),
+    "recurrent_gated_delta_rule": lambda: called(
+        f"{OPS}.recurrent_gated_delta_rule", "recurrent_gated_delta_rule", bf16(64, 1, 16, 128), bf16(64, 1, 16, 128),
+        bf16(64, 1, 32, 128), f32(64, 1, 32), bf16(64, 1, 32), f32(64, 32, 128, 128), True, True,
+    ),
+    "rope_quantize_fp8": lambda: called(
+        f"{FLASHINFER}.rope_quantize_fp8", "rope_quantize_fp8", bf16(4096, 128, 64), bf16(4096, 64),
+        bf16(4096, 128, 512), bf16(4096, 512), f32(8192, 64), torch.arange(4096, dtype=torch.int32), is_neox=False,
+    ),
+    "decode_attention_kv_paged": lambda: called(
+        f"{FLASHINFER}.fmha_decode_bsr", "decode_attention_kv_paged", bf16(64, 32, 128),
+        *(bf16(8192, 64, 8, 128) for _ in "kv"), torch.full((64,), 8192, dtype=torch.int32),
+        torch.randperm(8192, dtype=torch.int32).reshape(64, 128), 0.0884, 1.0,
+    ),
+    "silu_and_mul": lambda: called(f"{OPS}.silu_and_mul", "silu_and_mul", bf16(8192, 28672)),
+    "mamba2_chunk_forward": lambda: called(
+        f"{OPS}.mamba2", "mamba2_chunk_forward", bf16(2, 4096, 128, 64), f32(128),
+        *(bf16(2, 4096, 8, 128) for _ in "bc"), f32(128), f32(2, 4096, 128), f32(2, 128, 64, 128),
+    ),
+    "grouped_gemm_cutile": lambda: called(
+        f"{UNSLOTH}.grouped_gemm", "grouped_gemm_cutile", bf16(32768, 2048), bf16(128, 1536, 2048),
+        torch.full((128,), 256, dtype=torch.int32), 8,
+    ),
+    "relu_squared": lambda: called(f"{LIGER}.relu_squared", "relu_squared", bf16(16384, 16384)),
+    "act_quant": lambda: called(f"{UNSLOTH}.fp8", "act_quant", bf16(16384, 7168)),
+    "w8a8_block_fp8_matmul": lambda: called(
+        f"{OPS}.fp8_quantization_matmul", "w8a8_block_fp8_matmul", fp8(4096, 7168), fp8(4096, 7168), f32(4096, 56),
+        f32(32, 56), [128, 128], output_dtype=torch.bfloat16,
     ),
 }  # fmt: skip
 SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode")

@@ -126,7 +126,8 @@ def test_each_command_takes_the_record_in_the_same_way(here: Path, monkeypatch: 
         with pytest.raises(RequestError, match="two records are named; fix: only --record c.json"):
             invoke("captured", command, "c.json", "--record", "c.json")
         assert "--record" in invoke("captured", command, "--help").output
-    assert invoke("captured", "task", "1", "mine.py", "--record", "c.json").exit_code == 0
+    made = invoke("captured", "task", "1", "mine.py", "--record", "c.json")
+    assert f"tilewright captured fuse 1 2 FILE.py --record {Path('c.json').resolve()}\n" in made.output
 
 
 def test_kernels_that_only_share_an_input_are_not_called_a_pair(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.compile.pool import CompilerPool
 from tilewright.languages.base import Language, Lowered
-from tilewright.languages.cubins import CubinsInMemory, CubinsOfRun, KeptCubins
+from tilewright.languages.kept_cubins import CubinsInMemory, CubinsOfRun, KeptCubins
 from tilewright.records import Built, Configuration, Failed
 
 JOBS, CANDIDATES = 8, 17

@@ -118,6 +118,28 @@ def valid_rows(x, count, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-
 
 
 @ct.kernel
+def masked_rows(x, y, LENGTH: ct.Constant[int], BLOCK: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Keeps what is not after the row's own place. Arrays: (batch * LENGTH, LENGTH); grid: (LENGTH, batch)."""
+    place = ct.bid(0)
+    row = ct.bid(1) * LENGTH + place
+    for block in range(ct.cdiv(LENGTH, BLOCK)):
+        column = ct.arange(BLOCK, dtype=ct.int32) + block * BLOCK
+        kept = ct.astype(column <= place, ct.float32)
+        tile = ct.load(x, index=(row, block), shape=(1, BLOCK), padding_mode=ct.PaddingMode.ZERO)
+        ct.store(y, index=(row, block), tile=ct.astype(tile * ct.reshape(kept, (1, BLOCK)), y.dtype))
+
+
+@ct.kernel
+def in_parts(x, x_out, z, z_out, PARTS: ct.Constant[int], TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Doubles a row of ``x`` in parts, and a row of ``z`` as the last part. Grid: (rows, PARTS + 1)."""
+    row, part = ct.bid(0), ct.bid(1)
+    if part < PARTS:
+        ct.store(x_out, index=(row, part), tile=ct.load(x, index=(row, part), shape=(1, TILE)) * 2)
+    else:
+        ct.store(z_out, index=(row, 0), tile=ct.load(z, index=(row, 0), shape=(1, TILE)) * 2)
+
+
+@ct.kernel
 def looked_up(x, table, y, scale: float, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
     """Rows of a table; which ones say the numbers in ``x``."""
     row = ct.astype(ct.load(x, (ct.bid(0),), (1,)).item() * scale, ct.int32)

@@ -120,7 +120,7 @@ def wanted(name: str, args: list[float], element: str, mode: str) -> float:
 @pytest.mark.parametrize("element", BASE)
 @pytest.mark.parametrize("name", ["addf", "subf", "mulf", "divf", "fma"])
 @given(st.integers(0, 1 << 32), st.sampled_from(MODES))
-@settings(max_examples=32)
+@settings(max_examples=30)
 def test_rounded_once(name, element, seed, mode):
     """Of each seed and mode 16 operands at once: one at a time, drawing them took most of the time."""
     args = [many_values(element, np.random.default_rng((seed, number)), 16) for number in range(2 + (name == "fma"))]
@@ -178,7 +178,7 @@ def test_fma_where_two_roundings_differ():
 
 @pytest.mark.parametrize("element", BASE)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_square_roots(element, data):
     value, mode = data.draw(values(element)), data.draw(st.sampled_from(MODES))
     got = float(wide(run("sqrt", element, rounding_mode=mode, source=tile(element, value)))[0, 0])
@@ -222,7 +222,7 @@ def test_flushing_of_operands_and_results(a, b, name):
 @pytest.mark.parametrize("element", BASE)
 @pytest.mark.parametrize("propagating", [False, True])
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_extremes(element, propagating, data):
     a, b = data.draw(values(element)), data.draw(values(element))
     for name in ("maxf", "minf"):
@@ -244,7 +244,7 @@ def test_extremes_flush():
 
 @pytest.mark.parametrize("element", BASE)
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_comparison(element, data):
     a, b = data.draw(values(element)), data.draw(values(element))
     unordered = math.isnan(a) or math.isnan(b)
@@ -273,7 +273,7 @@ def test_comparison(element, data):
 
 @pytest.mark.parametrize("element", BASE)
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_signs_and_whole_numbers(element, data):
     value = data.draw(values(element))
     source = tile(element, value)
@@ -287,7 +287,7 @@ def test_signs_and_whole_numbers(element, data):
 
 @pytest.mark.parametrize("element", BASE)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_remainder(element, data):
     a, b = data.draw(values(element)), data.draw(values(element))
     if not math.isfinite(a) or math.isnan(b) or b == 0:
@@ -317,7 +317,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @given(value=st.floats(2.0**-20, 80, width=32))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_functions(name, value):
     """Of f32: within a thousandth of a unit in the last place more than the half of a rounding."""
     result = FUNCTIONS[name](value)
@@ -393,7 +393,7 @@ def test_refusals():
 
 @pytest.mark.parametrize("element", [*oracle.FORMATS])
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_between_floats(element, data):
     source = data.draw(st.sampled_from(BASE))
     value, mode = data.draw(values(source)), data.draw(st.sampled_from(numbers.MODES))
@@ -407,7 +407,7 @@ def test_between_floats(element, data):
 @pytest.mark.parametrize("width", [1, 8, 16, 32, 64])
 @pytest.mark.parametrize("signedness", ["signed", "unsigned"])
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_integers_to_floats(width, signedness, data):
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signedness == "signed" else (0, (1 << width) - 1)
     number = data.draw(st.integers(low, high) | st.integers(0, 63).map(lambda bit: min(high, (1 << bit) + 1)))
@@ -431,7 +431,7 @@ def test_integers_beyond_the_range():
 @pytest.mark.parametrize("width", [1, 8, 16, 32, 64])
 @pytest.mark.parametrize("signedness", ["signed", "unsigned"])
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_floats_to_integers(width, signedness, data):
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signedness == "signed" else (0, (1 << width) - 1)
     element = data.draw(st.sampled_from(BASE))

@@ -392,8 +392,8 @@ def test_the_work_of_blocks_that_wait_grows_with_their_number(module: TileModule
             threading.setprofile(None)  # type: ignore[arg-type]
         return next(counted)
 
-    few, many = calls(256), calls(1024)
-    assert many <= 4.4 * few and many <= 2200 * 1024
+    few, many = calls(128), calls(512)
+    assert many <= 4.4 * few and many <= 2200 * 512
 
 
 def test_an_interrupted_run_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from tilewright.tileir.run.registry import NeedsData
 GRID = (3, 2)
 BLOCKS = GRID[0] * GRID[1]
 NAMES = {"int32": np.int32, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
-EXAMPLES = 24
+EXAMPLES = 12
 
 
 def drawn() -> dict[str, Any]:

@@ -61,7 +61,7 @@ EXACT = {"addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", EXACT)
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_sums_and_products(name, width, data):
     a, b = data.draw(patterns(width)), data.draw(patterns(width))
     overflow = data.draw(st.sampled_from(OVERFLOW))
@@ -76,7 +76,7 @@ def test_sums_and_products(name, width, data):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_high_halves(width, data):
     a, b = data.draw(patterns(width)), data.draw(patterns(width))
     assert same(run("mulhii", f"i{width}", x=tile(width, a), y=tile(width, b)), (a * b) >> width, width)
@@ -84,7 +84,7 @@ def test_high_halves(width, data):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_one_operand(width, data):
     a, overflow = data.draw(patterns(width)), data.draw(st.sampled_from(OVERFLOW))
     number = read(a, width, "signed")
@@ -106,7 +106,7 @@ def divided(a: int, b: int, rounding: str) -> int:
 @pytest.mark.parametrize("signedness", SIGNEDNESS)
 @pytest.mark.parametrize("width", WIDTHS)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_division(width, signedness, data):
     a, b = data.draw(patterns(width)), data.draw(patterns(width))
     rounding = data.draw(st.sampled_from(["zero", "negative_inf", "positive_inf"]))
@@ -144,7 +144,7 @@ def test_a_rounding_that_does_not_exist():
 @pytest.mark.parametrize("signedness", SIGNEDNESS)
 @pytest.mark.parametrize("width", WIDTHS)
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_order_and_bits(width, signedness, data):
     a, b = data.draw(patterns(width)), data.draw(patterns(width))
     first, second = read(a, width, signedness), read(b, width, signedness)
@@ -169,7 +169,7 @@ def test_order_and_bits(width, signedness, data):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_shifts(width, data):
     a = data.draw(patterns(width))
     amount = data.draw(st.integers(0, width - 1) | patterns(width))
@@ -193,7 +193,7 @@ def test_shifts(width, data):
 
 @pytest.mark.parametrize("pair", [(a, b) for a, b in itertools.product(WIDTHS, repeat=2) if a < b])
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_width(pair, data):
     narrow, wide = pair
     a, overflow = data.draw(patterns(narrow)), data.draw(st.sampled_from(OVERFLOW))

@@ -93,7 +93,7 @@ def doubles(element: str) -> st.SearchStrategy[float]:
 
 @pytest.mark.parametrize("element", [*SMALL, "tf32", "f32"])
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_rounds_like_fractions(element, data):
     value, mode = data.draw(doubles(element)), data.draw(st.sampled_from(MODES))
     got = numbers.round_to(np.array([value]), element, mode)

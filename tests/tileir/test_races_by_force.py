@@ -68,7 +68,7 @@ def perform(machine: Machine, data: Any, one: tuple[int, str, str, int]) -> None
     getattr(machine, kind)(data, block, [element], order=order)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=240, deadline=None)
 @given(steps=st.lists(step, max_size=14))
 def test_the_first_race_is_found_where_it_is(steps: list[tuple[int, str, str, int]]) -> None:
     machine, everything = Machine(), Everything()
@@ -82,7 +82,7 @@ def test_the_first_race_is_found_where_it_is(steps: list[tuple[int, str, str, in
             return
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(steps=st.lists(step, max_size=14))
 def test_no_race_is_missed_before_there_are_clocks(steps: list[tuple[int, str, str, int]]) -> None:
     """Of readers that came before any release, only the tensor is known: more may be reported, never less."""
@@ -97,7 +97,7 @@ def test_no_race_is_missed_before_there_are_clocks(steps: list[tuple[int, str, s
             return
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(["load", "store", "atomic"]), max_size=5),
     elements=st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=5, max_size=5),

@@ -205,7 +205,7 @@ def test_floating_point_numbers_are_exactly_those_of_their_type(element: str) ->
 
 @pytest.mark.parametrize("element", FLOATING)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_bits_and_numbers_belong_together(element: str, data: st.DataObject) -> None:
     kind = FLOATING[element]
     unsigned = np.dtype(f"u{np.dtype(kind).itemsize}")
@@ -617,7 +617,7 @@ def reads_or_says_why(text: str) -> None:
 
 
 @given(st.integers(0, len(SHORT)))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_truncated_text_is_an_error_or_a_module(end: int) -> None:
     reads_or_says_why(SHORT[:end])
 
@@ -631,7 +631,7 @@ def test_a_truncated_text_is_an_error_or_a_module(end: int) -> None:
         max_size=6,
     )
 )
-@settings(max_examples=600)
+@settings(max_examples=240)
 def test_a_mutated_text_is_an_error_or_a_module(edits: list[tuple[int, int, str]]) -> None:
     text = SHORT
     for place, removed, inserted in edits:

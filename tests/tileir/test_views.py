@@ -237,7 +237,7 @@ def load(world: World, view: TileView, index: Sequence[Any], **attributes: Any) 
 # Loads ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_load_is_a_padded_slice(data: st.DataObject) -> None:
     case = data.draw(cases())
@@ -257,7 +257,7 @@ def test_a_load_is_a_padded_slice(data: st.DataObject) -> None:
     assert world.clean
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_gather_selects_along_one_axis(data: st.DataObject) -> None:
     case = data.draw(cases(ranks=(1, 3)))
@@ -393,7 +393,7 @@ def test_undefined_bytes() -> None:
 # Stores -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_store_leaves_out_what_is_outside(data: st.DataObject) -> None:
     case = data.draw(cases())
@@ -507,7 +507,7 @@ def test_elements_without_an_address_are_unsupported(element: str) -> None:
 # Dry runs and traffic ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_traffic_is_what_is_inside(data: st.DataObject) -> None:
     case = data.draw(cases())
@@ -532,7 +532,7 @@ def test_traffic_is_what_is_inside(data: st.DataObject) -> None:
     assert (dry.total, dry.touched) == (world.total, world.touched)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_traffic_of_a_gather(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.lists(st.integers(-2, 8), min_size=4, max_size=4), min_size=1, max_size=3))

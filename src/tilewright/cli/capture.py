@@ -146,7 +146,7 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
         print_json({"file": str(to), "task": recorded.launch.kernel})
     else:
         terminal.note(f"wrote {to}; next: tilewright check {to}")
-        _note_pairs(whole, number)
+        _note_pairs(whole, file, number)
 
 
 @app.command()
@@ -185,7 +185,7 @@ def fuse(
         terminal.note(f"next: tilewright check {to}")
 
 
-def _note_pairs(capture: Capture, row: int) -> None:
+def _note_pairs(capture: Capture, file: Path, row: int) -> None:
     """Prints with which kernels a row could be one kernel, which saves more bytes than a change of one of them."""
     from tilewright.runtime.capture.pairs import pairs
 
@@ -199,9 +199,8 @@ def _note_pairs(capture: Capture, row: int) -> None:
     for pair in found:
         if row in (pair.producer, pair.consumer) and not pair.problem:
             what = f"row {pair.consumer} reads all that row {pair.producer} writes directly before it"
-            terminal.note(
-                f"{what}; one kernel for both: tilewright captured fuse {pair.producer} {pair.consumer} FILE.py"
-            )
+            command = f"tilewright captured fuse {pair.producer} {pair.consumer} FILE.py{_option(file)}"
+            terminal.note(f"{what}; one kernel for both: {command}")
 
 
 def _check_new(to: Path, force: bool) -> None:
@@ -234,6 +233,11 @@ def _file(given: Path | None) -> Path:
     from tilewright.ledger.file import home
 
     return (given or home() / FILE).resolve()
+
+
+def _option(file: Path) -> str:
+    """Returns the option that names a record in a command; empty for the default record."""
+    return "" if file == _file(None) else f" --record {file}"
 
 
 def _only_file(named: Path | None, record: Path | None) -> Path:
@@ -280,18 +284,18 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
-    from tilewright.cli import capture_table as capture_tables
+    from tilewright.cli import capture_table
 
     if as_json:
         print_json([_as_json(number, kind) for number, kind in enumerate(recorded.launches()[:top], 1)])
     elif recorded.launches():
-        terminal.stdout().print(capture_tables.captured(recorded, top))
-        other = "" if file == _file(None) else f" --record {file}"
-        terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py{other}")
+        terminal.stdout().print(capture_table.captured(recorded, top))
+        option = _option(file)
+        terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py{option}")
         if recorded.shares_arrays:
             terminal.note(
                 "some launches share an array with the one before; if one reads its output: "
-                f"tilewright captured pairs{other}"
+                f"tilewright captured pairs{option}"
             )
     else:
         terminal.note(NO_LAUNCH)

@@ -22,7 +22,7 @@ from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, i
 from tilewright.hardware.architectures import Board
 from tilewright.languages import is_kernel, language_of
 from tilewright.languages.base import Language, Lowered
-from tilewright.languages.cubins import KeptCubins
+from tilewright.languages.kept_cubins import KeptCubins
 from tilewright.machine_code.cubin import read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Value, Workload
 from tilewright.space.union import implementation_of

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
 from tilewright.compile.skipped import CompileLimit
 from tilewright.languages.base import Identity, Language, Lowered, with_key
-from tilewright.languages.cubins import KeptCubins
+from tilewright.languages.kept_cubins import KeptCubins
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch

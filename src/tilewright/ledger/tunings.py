@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from tilewright import records
-from tilewright.languages.cubins import CubinsOfRun
+from tilewright.languages.kept_cubins import CubinsOfRun
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import Rows, as_text, dump, insert, maybe, number, parse, rebuilt
 from tilewright.ledger.records import TuneRun

@@ -154,7 +154,12 @@ def batches(search: Search, outcomes: Callable[[Sequence[Configuration]], Outcom
     batch = next(search, ())
     while batch:
         yield batch
-        try:
-            batch = search.send(outcomes(batch))
-        except StopIteration:
-            return
+        batch = next_batch(search, outcomes(batch))
+
+
+def next_batch(search: Search, outcomes: Outcomes) -> Batch:
+    """Sends the outcomes of a batch to a search. Returns its next batch; () if the search has ended."""
+    try:
+        return search.send(outcomes)
+    except StopIteration:
+        return ()

@@ -24,8 +24,8 @@ MEASURED, PREDICTED = 0.02, 0.15
 CURIOSITY = 0.7
 """How many standard deviations an estimate may be too high."""
 READ, NEAR = 64, 24
-"""Of a large pool, so many configurations, and the first ones, get expected times of their own. The others get that of
-the nearest of them. To read a kernel takes up to 0.1 s."""
+"""In a pool of more than ``READ`` configurations, only ``READ`` spread ones and the first ``NEAR`` are read, and get
+expected times of their own. The others get the time of the nearest of them. Reading a kernel takes up to 0.1 s."""
 
 
 class Informed:
@@ -47,12 +47,12 @@ class Informed:
         self, pool: Sequence[Configuration], outcomes: Outcomes, shared: Collection[Configuration], count: int
     ) -> Batch:
         """Returns ``count`` configurations of ``pool`` that may be fastest, the shipped one first if ``outcomes`` is
-        empty. The first of the pool are read. The shipped one does not count if it is compiled for another workload.
+        empty. The shipped one does not count if it is in ``shared``.
 
         shared: the configurations that are compiled for another workload (`SearchSpace.shared`).
 
-        Each choice takes the lowest estimate. The next choice assumes that this estimate is right. So it is assumed of
-        the configurations that are compiled for another workload, and have no outcome here yet.
+        Each choice takes the lowest estimate. The next choice assumes that this estimate is right. The same is assumed
+        of those in ``shared`` that have no outcome here yet. Of a large pool, only some are read (`READ`).
         """
         self._see(outcomes)
         known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]

@@ -20,7 +20,7 @@ from tilewright.tune.searching import Limits, Searching
 
 if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.executors.base import Executor
-    from tilewright.languages.cubins import CubinsOfRun
+    from tilewright.languages.kept_cubins import CubinsOfRun
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.strategies.base import Expectation

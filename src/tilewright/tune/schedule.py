@@ -27,7 +27,7 @@ from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.compile.skipped import CompileLimit
 from tilewright.hardware.boards import Board
-from tilewright.languages.cubins import CubinsInMemory, KeptCubins
+from tilewright.languages.kept_cubins import CubinsInMemory, KeptCubins
 from tilewright.progress import Progress
 from tilewright.records import Built, Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
@@ -43,7 +43,8 @@ ENOUGH_TO_RACE = 0.7
 """Share of the candidates that must have compiled before the best of them are raced."""
 
 AT_ONCE = 64
-"""With a time limit, so many candidates pass the front end before the first of them may arrive."""
+"""With a time limit, candidates are compiled in groups of this size. All of a group pass the front end before the first
+of them may arrive."""
 OUT_OF_TIME = CompileLimit(0.0, "the time limit passed")
 
 
@@ -85,14 +86,15 @@ class Schedule:
     """A context manager that compiles the first batch of each search in a second thread.
 
     searches: one for each workload. If the ``with`` block ends early, the compilers are ended.
+    budget: the most seconds of one compiler. limit: the time limit of the run.
     kept: as in `CompilerPool`.
     """
 
     def __init__(
-        self, task: Task, board: Board, searches: Mapping[str, Searching], jobs: int, seconds: float,
+        self, task: Task, board: Board, searches: Mapping[str, Searching], jobs: int, budget: float,
         limit: TimeLimit, progress: Progress, kept: KeptCubins | None = None,
     ) -> None:  # fmt: skip
-        self.task, self.board, self.searches, self.jobs, self.budget = task, board, searches, jobs, seconds
+        self.task, self.board, self.searches, self.jobs, self.budget = task, board, searches, jobs, budget
         self.time, self.progress, self.kept = limit, progress, kept or CubinsInMemory()
         self.units = [unit for search in searches.values() for unit in self._units(search, search.batch)]
         self.seconds = 0.0

@@ -11,7 +11,7 @@ from tilewright.errors import RequestError
 from tilewright.records import Candidate, Configuration, Searched, Workload
 from tilewright.space.space import Space
 from tilewright.strategies import FOR_LARGE, LEAST, LISTED, MOST, strategy_of
-from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace, best_us
+from tilewright.strategies.base import Batch, Expectation, SearchSpace, best_us, next_batch
 
 COUNTED = 25_000
 """Larger products are not counted: the number of points before constraints is given."""
@@ -21,8 +21,8 @@ SECONDS_EACH = 0.5
 """Wall time of one compiler, to estimate how many configurations a time limit allows. Typical kernels take 0.2 to 4 s;
 if they take longer, the time limit ends the search."""
 WORTH = 1.25
-"""Other workloads take what takes at most so many times the shortest time here. To read and judge a compiled
-configuration takes up to 0.1 s."""
+"""A configuration is shared with other workloads if its time here is at most this many times the shortest time. To read
+and judge a shared configuration takes up to 0.1 s."""
 
 
 class TimeLimit:
@@ -89,7 +89,7 @@ class Searching:
         self.taken: dict[Configuration, None] = {}
         """What was compiled for other workloads, and is judged for this one, too."""
         self._new: set[Configuration] = set()
-        """What was asked for, and not by another workload before."""
+        """What the strategy asked for before any other workload did. Only this counts towards the limit."""
         self.judged: Mapping[Configuration, Candidate] = {}
         """The outcomes of all batches before the present one."""
         self.why = ""
@@ -115,9 +115,9 @@ class Searching:
         return self.asked.keys() | self.taken.keys()
 
     def shared(self) -> dict[Configuration, Searching]:
-        """Returns what other searches asked for and may be fast, each with the other search.
+        """Maps configurations that other searches asked for to the other search.
 
-        The code is the same here, and this search did not ask for it.
+        Only those that may be fast, have the same code here, and were not asked for here.
         """
         found: dict[Configuration, Searching] = {}
         for other in self._with_same_code():
@@ -130,7 +130,8 @@ class Searching:
     def _with_same_code(self) -> Iterator[Searching]:
         """Yields the other searches, if the shipped configuration has the same code there.
 
-        The machine code of most kernels does not depend on the workload. If it does, nothing further is read.
+        In most kernels, the machine code does not depend on the workload. If that of the shipped configuration does,
+        no other configurations are compared, because reading each takes time.
         """
         for other in tuple(self._others):
             if other is not self and self._has_code_of(other, self.space.shipped):
@@ -172,7 +173,7 @@ class Searching:
         self.judged = dict(judged)
         while self.batch:
             outcomes = tuple(judged[config] for config in self.batch)
-            self.batch = self._checked(_sent(self._search.send, outcomes))
+            self.batch = self._checked(next_batch(self._search, outcomes))
             if new := tuple(config for config in self.batch if config not in judged):
                 return new
         full = len(self._new) >= self.space.most and len(self.every) < self.size
@@ -205,13 +206,6 @@ class Searching:
         """Returns the record of the search."""
         shared = sum(config not in self._new for config in compiled)
         return Searched(self.strategy.name, len(compiled), self.size, self.exact, self.why, shared)
-
-
-def _sent(send: Callable[[Outcomes], Batch], outcomes: Outcomes) -> Batch:
-    try:
-        return send(outcomes)
-    except StopIteration:
-        return ()
 
 
 def _size(space: SearchSpace) -> tuple[int, bool]:

@@ -10,8 +10,9 @@ from tests.runtime import captured_kernels, guessed_kernels
 from tests.runtime.capture.test_task_file import task_of, verdict_of
 
 from tilewright.runtime.capture.described import described
-from tilewright.runtime.capture.facts import Row, captured_launch
+from tilewright.runtime.capture.facts import Row, captured_launch, merged_extents
 from tilewright.runtime.capture.scaling import readings, scalings
+from tilewright.runtime.capture.trying import small_shape, too_large
 
 torch = pytest.importorskip("torch")
 
@@ -158,3 +159,31 @@ def test_indices_whose_largest_is_not_the_last_may_be_indices_of_a_shorter_axis(
     dims = task.selected(None)[0].dims
     assert task.inputs["table"].distribution.upto in dims and 5_000_000 in dims.values()
     assert verdict_of(task).startswith("correct")
+
+
+def test_rows_of_several_axes_that_the_program_merged(tmp_path: Path) -> None:
+    """The grid has the axes apart. If rows and their length changed apart, no smaller shape would work."""
+    x, y = torch.zeros(6 * 2048, 2048), torch.zeros(6 * 2048, 2048)
+    captured = captured_launch(described(guessed_kernels.masked_rows, (2048, 6), (x, y, 2048, 128)))
+    assert merged_extents(captured.launch) == {6 * 2048: (6, 2048)}
+    task = task_of(tmp_path, guessed_kernels.masked_rows, (2048, 6), x, y, 2048, 128)
+    dims = task.selected(None)[0].dims
+    assert sorted(dims.values()) == [6, 2048] and task.arrays(dims)["x"].shape == x.shape
+    assert task.independent == (), "an axis that is also a factor of another axis cannot be cut alone"
+    assert verdict_of(task).startswith("correct")
+
+
+def test_an_axis_of_the_grid_that_nothing_explains_keeps_its_blocks(tmp_path: Path) -> None:
+    """Six blocks for five parts and one other: the number of rows may change all the same."""
+    arrays = [torch.zeros(16384, width) for width in (320, 320, 64, 64)]
+    task = task_of(tmp_path, guessed_kernels.in_parts, (16384, 6), *arrays, 5, 64)
+    assert [*task.selected(None)[0].dims.values()].count(16384) == 1 and task.file is not None
+    assert "rule gives the 6 blocks along one axis of the grid" in task.file.read_text()
+    assert verdict_of(task).startswith("correct")
+
+
+def test_a_small_shape_has_few_blocks(tmp_path: Path) -> None:
+    """Arrays of a few elements may have a grid with many blocks, and each costs the interpreter the same."""
+    arrays = [torch.zeros(16384, width) for width in (320, 320, 64, 64)]
+    task = task_of(tmp_path, guessed_kernels.in_parts, (16384, 600), *arrays, 5, 64)
+    assert not too_large(task, small_shape(task))

@@ -96,7 +96,7 @@ def test_below_the_smallest_normal_number_nothing_differs() -> None:
 
 
 def test_another_shape_cannot_be_compared() -> None:
-    assert "4×2 float32, where the shipped configuration writes 8 float32" in (
+    assert "4×2 float32, where the reference configuration writes 8 float32" in (
         wrong(torch.zeros(4, 2), torch.zeros(8)) or ""
     )
 

@@ -11,8 +11,8 @@ from tilewright.runtime.search.scratch import (
     DeviceLost,
     Kept,
     NoRoom,
+    address_range,
     arrays_of,
-    extent,
     have_overlaps,
     keeping,
     overlapping,
@@ -127,5 +127,5 @@ def test_names_and_overlaps() -> None:
     assert list(arrays) == ["a", "list[0]", "list[1]"]
     assert overlapping(arrays, ["list[0]"]) == {"a", "list[0]"}
     assert have_overlaps(arrays) and not have_overlaps({"a": whole[:32], "b": whole[32:]})
-    low, high = extent(whole[:, 3])
+    low, high = address_range(whole[:, 3])
     assert high - low == (63 * 32 + 1) * 4

@@ -270,4 +270,4 @@ def test_a_language_says_how_much_stack_is_raced(raced: int, kept: list[int]) ->
     }
     order, out = screening._by_stack(ready, kept=0)
     assert order == kept and set(out) == set(range(6)) - set(kept)
-    assert screening._by_stack(ready, baseline=5)[0] == [*kept, 5], "what others are compared with is always raced"
+    assert screening._by_stack(ready, kept=5)[0] == [*kept, 5], "what others are compared with is always raced"

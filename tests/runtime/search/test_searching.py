@@ -260,7 +260,7 @@ def test_whatever_fails_is_one_configurations_outcome() -> None:
     assert "CUDA_ERROR_INVALID_VALUE" in result.outcomes[5].reason
 
 
-def test_where_shipped_does_not_work_the_first_that_does_is_the_baseline() -> None:
+def test_where_shipped_does_not_work_the_first_that_does_is_the_reference() -> None:
     x, y = vectors()
 
     def does(trial: Trial, args: tuple[Any, ...]) -> None:

@@ -14,30 +14,33 @@ from tilewright.tileir.read.tree import KernelEntry, Op
 from tilewright.tileir.run.dependence import reached
 
 DIVIDING = frozenset({"divi", "remi", "for", "divf", "remf"})
+"""Operations of Tile IR, as all names below. A loop (``for``) has a start, an end and a step."""
 COMPARING = frozenset({"cmpi", "mini", "maxi", "cmpf", "minf", "maxf"})
 BITS = frozenset({"andi", "ori", "xori"})
 IN_FLOATS = frozenset({"divf", "remf", "cmpf", "minf", "maxf", "mulf", "fma"})
+"""Operations that count only if they compute with an index. All others of these kinds compute with data."""
 SAME_VALUE = frozenset({"broadcast", "reshape", "exti", "trunci", "itof", "ftof", "assume"})
 COMPUTED: Mapping[str, Callable[[float, float], float | None]] = {
     "addi": operator.add, "subi": operator.sub, "muli": operator.mul, "mulf": operator.mul,
     "divi": lambda a, b: a // b if b else None, "divf": lambda a, b: a / b if b else None,
 }  # fmt: skip
-"""Operations of Tile IR."""
+"""Maps an operation to its result on known numbers; None if it has none."""
 
 
 def deciding_numbers(entry: KernelEntry, known: Mapping[str, float]) -> tuple[list[int], list[int]]:
-    """Returns the numbers that are computed from constants and from the parameters in ``known``.
+    """Returns the numbers, computed from constants and from the parameters in ``known``, as indices.
 
-    The second list has none with which only tiles are compared. Mostly, these are masks of the columns of a row.
+    The second list leaves out numbers with which only tiles are compared. Most of these comparisons are masks of the
+    columns of a row.
     """
     ops, known = list(entry.walk()), dict(known)
-    indices = reached(ops, {name for op in ops if op.name == "itof" for name in op.results})
+    from_integers = reached(ops, {name for op in ops if op.name == "itof" for name in op.results})
     every, certain, factors = list[float](), list[float](), {1.0}
     for op in ops:
         operands = [known.get(values[0]) for values in op.operands.values() if values]
         if (value := _computed(op, operands)) is not None:
             known[op.results[0]] = value
-        elif op.name not in IN_FLOATS or not indices.isdisjoint(op.results):  # others only compute with data
+        elif op.name not in IN_FLOATS or not from_integers.isdisjoint(op.results):
             numbers = [number for number in operands if number is not None]
             factors.update(_factors(op, numbers))
             every += (found := [*_numbers(op, numbers)])

@@ -28,7 +28,7 @@ class Dimensions:
 
     arrays: as the task declares them.
     index_arrays: facts about arrays of non-decreasing integers, by the array's name.
-    products: maps an integer argument that is a product of extents to these extents.
+    products: maps an integer argument or an extent that is a product of extents to these extents.
     numbers: the integer arguments.
     largest: the largest element of each integer array with known contents, by the array's name.
     form: the form of the grid; None if no rule explains the grid.
@@ -48,10 +48,15 @@ class Dimensions:
         if not self.scaling.any:
             return {}
         every = (extent for array in self.arrays.values() for extent in array.shape)
-        extents = dict.fromkeys(self._lengths[extent][1][0] if extent in self._lengths else extent for extent in every)
+        parts = (part for whole in every for part in self._parts(whole))
+        extents = dict.fromkeys(parts)
         left_out = self._constant | self._derived.keys()
         free = [extent for extent in extents if extent > 1 and extent not in left_out]
         return _named(free, self.form or (), {*self.arrays, *facts.RESERVED})
+
+    def _parts(self, extent: int) -> tuple[int, ...]:
+        """Returns the extents on which an extent depends that no other array may have, else the extent itself."""
+        return self._lengths[extent][1] if extent in self._lengths else self.products.get(extent, (extent,))
 
     def entry(self, extent: int) -> str | int:
         """Returns an extent as an entry of a shape: the name of a dimension, an expression, or the number."""

@@ -1,7 +1,7 @@
 """Derives facts from a captured launch: accesses of its kernel, layouts of its arrays, and the form of its grid.
 
 A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
-and extents. A number that no form explains stays constant.
+and extents. An axis that no form explains keeps its number of blocks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class CapturedLaunch:
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
     products: Mapping[int, tuple[int, ...]]
-    """Maps an argument that is a stride or a number of elements to the extents whose product the argument is."""
+    """Maps an argument that is a stride or a number of elements, and an extent in which the program merged several
+    axes, to the extents whose product it is."""
     passed: int
     """The number of the kernel's arguments that a task passes by position."""
     configured: tuple[str, ...]
@@ -222,6 +223,28 @@ def _products(launch: DescribedLaunch) -> dict[int, tuple[int, ...]]:
     return {product: factors for product, factors in products.items() if not any(product in shape for shape in shapes)}
 
 
+def merged_extents(launch: DescribedLaunch) -> dict[int, tuple[int, ...]]:
+    """Returns the extents that are a product with an axis of the grid that is no extent: programs often pass rows of
+    several axes as one axis, ``x.reshape(batch * length, width)``, with a grid of (batch, length). The other factors
+    are axes of the grid, extents and integer arguments."""
+    shapes = [declared_array(array.spec).shape for array in launch.arrays()]
+    extents = {extent for shape in shapes for extent in shape}
+    rows = {shape[0] for shape in shapes if len(shape) > 1} - {extent for shape in shapes for extent in shape[1:]}
+    axes = {extent for extent in launch.grid if extent > 1}
+    numbers = {each.value for each in launch.arguments if type(each.value) is int and not knobs.is_tile(each.name)}
+    pool = sorted(axes | {number for number in extents | numbers if isinstance(number, int) and number > 1})
+    found: dict[int, tuple[int, ...]] = {}
+    for extent in sorted(rows - axes):
+        smaller = [number for number in pool if not extent % number and number < extent]
+        ways = [
+            way for count in (2, 3) for way in itertools.combinations(smaller, count)
+            if math.prod(way) == extent and axes.intersection(way) - extents and not found.keys() & way
+        ]  # fmt: skip
+        if ways:
+            found[extent] = max(ways, key=lambda way: len(axes.intersection(way)))
+    return found
+
+
 def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> CallValue:
     if argument.kind == "descriptor":
         return Descriptor(argument.items[0].spec, argument.block_shape, argument.padding)
@@ -314,10 +337,14 @@ def tiles(launch: DescribedLaunch) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor of the grid: ``ceil(extent / tile)``, or the extent itself."""
+    """A factor of the grid: ``ceil(extent / tile)``, or the extent itself.
+
+    unexplained: whether ``extent`` is the captured number of blocks, because no form explains it.
+    """
 
     extent: int
     tile: str | None = None
+    unexplained: bool = False
 
 
 Form = tuple[Factor, ...]
@@ -325,9 +352,11 @@ Form = tuple[Factor, ...]
 
 
 def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
-    """Returns the possible forms of the whole grid, the most likely first. Each tile is in at most one factor."""
+    """Returns the possible forms of the whole grid, the most likely first. Each tile is in at most one factor. An axis
+    without a form keeps its number of blocks, if another axis has one."""
     launch, sizes = captured.launch, tiles(captured.launch)
     known = {extent for argument in launch.arrays() for extent in argument.spec.shape} | captured.products.keys()
+    known |= {part for parts in captured.products.values() for part in parts}
     if captured.index_arrays:  # the number of sequences, the longest length and integer arguments count as extents, too
         known |= {len(array.numbers) - array.starts for array in captured.index_arrays.values()}
         known |= {array.most for array in captured.index_arrays.values()}
@@ -343,6 +372,11 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
     for extent in launch.grid:
         every = (form for n in range(MOST_FACTORS + 1) for form in itertools.combinations_with_replacement(single, n))
         of_axis.append([form for form in every if math.prod(blocks[factor] for factor in form) == extent])
+    if not any(form for forms in of_axis for form in forms):
+        return [] if [] in of_axis else [((),) * len(of_axis)]
+    of_axis = [
+        forms or [(Factor(extent, unexplained=True),)] for forms, extent in zip(of_axis, launch.grid, strict=True)
+    ]
     whole = []
     for forms in itertools.islice(itertools.product(*of_axis), 4096):
         used = [factor.tile for form in forms for factor in form if factor.tile]

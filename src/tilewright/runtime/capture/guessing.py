@@ -80,7 +80,7 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
     if gets_block_count:
         captured = replace(captured, persistent=_is_persistent(captured, heading, folder))
-    seen: set[tuple[str, bool]] = set()
+    seen: set[tuple[object, ...]] = set()
     reasons: list[str] = []
     drafts = [
         [TaskDraft(reading, heading, form, scaling=scaling) for form in _forms(reading, scaling, gets_block_count)]
@@ -96,11 +96,11 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
 
 
 def _about_unread(captured: CapturedLaunch) -> Iterator[str]:
-    return (
-        f"; the numbers in '{name}' are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
-        "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
-        for name in _unread(captured)
-    )
+    if names := " and ".join(f"'{name}'" for name in _unread(captured)):
+        yield (
+            f"; the numbers in {names} are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
+            "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
+        )
 
 
 def _about_floats(captured: CapturedLaunch) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _forms(captured: CapturedLaunch, scaling: Scaling, gets_block_count: bool) -
     forms: list[tuple[Form, ...] | None] = [*facts.grid_forms(captured)[:count]]
     if captured.persistent and gets_block_count:
         return [None, *forms]
-    if captured.persistent or not scaling.any or (not forms and only_rows_change(captured.launch, scaling)):
+    if captured.persistent or not scaling.any or only_rows_change(captured.launch, scaling):
         return [*forms, None]
     return forms
 
@@ -131,11 +131,12 @@ def _unread(captured: CapturedLaunch) -> Iterator[str]:
 
 
 def _best(
-    drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str], most: Size
+    drafts: list[TaskDraft], folder: Path, seen: set[tuple[object, ...]], reasons: list[str], most: Size
 ) -> TaskDraft | None:
     """Returns the best of the drafts that work; None if none works. Drafts whose text is in ``seen`` are left out.
 
-    seen: gets the text of each tried draft, with `TaskDraft.is_sure`.
+    seen: gets the text of each tried draft, with `TaskDraft.is_sure`; and with ``most``, because a draft that is too
+        large is tried again with a larger size.
     reasons: gets the reason of each draft that does not work.
     most: the most elements and blocks (`trying.Size`); larger drafts are not tried.
     """
@@ -143,16 +144,14 @@ def _best(
     for draft in drafts:
         if best is not None and draft.form is None:
             break
-        if (key := (draft.text(), draft.is_sure)) in seen:
+        key = draft.text(), draft.is_sure
+        if {key, (*key, most)} & seen:
             continue
-        seen.add(key)
+        seen.add((*key, most))
         try:
             tried, values_tried = _try(draft, folder, most)
-        except TooLarge as reason:
-            seen.remove(key)
-            reasons.append(str(reason))
-            continue
         except NotAsCaptured as reason:
+            seen |= set() if isinstance(reason, TooLarge) else {key}
             reasons.append(str(reason))
             continue
         if best is None or _value_count(tried) > _value_count(best):
@@ -271,6 +270,8 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append("the launch did not work with other extents, so all stay as captured")
     elif not draft.scaling.index_arrays and draft.scaling.numbers:
         notes.append("the numbers in its index arrays fit no other extents, so the indexed extents stay as captured")
+    for factor in (factor for axis in draft.form or () for factor in axis if factor.unexplained):
+        notes.append(f"no rule gives the {factor.extent} blocks along one axis of the grid of {grid}, so they stay")
     if draft.dims and draft.scaling.kept:
         kept = ", ".join(map(str, sorted(map(int, draft.scaling.kept))))
         notes.append(f"the launch did not work with other extents than {kept}, so these stay as captured")

@@ -59,7 +59,7 @@ def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
     if not any(map(index_arrays.contents, launch.arrays())):
         return (*SCALINGS, *_keeping(launch, Scaling()), NOTHING)
     same_numbers = (replace(scaling, numbers=False) for scaling in SCALINGS if not scaling.index_arrays)
-    some = _keeping(launch, Scaling(index_arrays=False))
+    some = (*_keeping(launch, Scaling(index_arrays=False)), *_only_of_the_grid(launch))
     return (*SCALINGS, Scaling(below=True), *some, *same_numbers, NOTHING, replace(NOTHING, numbers=False))
 
 
@@ -72,6 +72,13 @@ def _keeping(launch: DescribedLaunch, scaling: Scaling) -> Iterator[Scaling]:
                 yield replace(scaling, kept=frozenset(kept), quotients=quotients)
 
 
+def _only_of_the_grid(launch: DescribedLaunch) -> Iterator[Scaling]:
+    """Yields the guess in which only extents change that are an axis of the grid, such as the number of tokens."""
+    extents = {extent for array in launch.arrays() for extent in facts.declared_array(array.spec).shape if extent > 1}
+    if kept := extents - {*launch.grid}:
+        yield Scaling(kept=frozenset(kept))
+
+
 def only_rows_change(launch: DescribedLaunch, scaling: Scaling) -> bool:
     """Returns whether only lengths of rows change. Blocks mostly loop over a row, so the grid may stay as captured."""
     shapes = [facts.declared_array(array.spec).shape for array in launch.arrays()]
@@ -82,7 +89,8 @@ def only_rows_change(launch: DescribedLaunch, scaling: Scaling) -> bool:
 
 def readings(captured: CapturedLaunch) -> Iterator[CapturedLaunch]:
     """Yields the launch as captured, and then, if an array's rows are as long as another of its axes, the launch with
-    these row lengths as dimensions of their own (`Row`): in arrays with several axes, and also in vectors."""
+    these row lengths as dimensions of their own (`Row`): in arrays with several axes, and also in vectors. At the end,
+    the launch with extents that are products with an axis of the grid (`facts.merged_extents`)."""
     yield captured
     shapes = [array.spec.shape for array in captured.launch.arrays()]
     twice = {shape[-1] for shape in shapes if shape and shape[-1] > 1 and shape[-1] in shape[:-1]}
@@ -101,6 +109,8 @@ def readings(captured: CapturedLaunch) -> Iterator[CapturedLaunch]:
         if launch != before:
             yield replace(captured, launch=launch)
         before = launch
+    if merged := facts.merged_extents(captured.launch):
+        yield replace(captured, products={**merged, **captured.products})
 
 
 def guesses(captured: CapturedLaunch) -> list[tuple[CapturedLaunch, Scaling]]:

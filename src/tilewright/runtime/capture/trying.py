@@ -124,9 +124,14 @@ def _verdicts(
 
 def small_shape(task: Task) -> dict[str, Value]:
     """Returns a small shape. Divided by the tile sizes, its dimensions leave the same remainders as the captured
-    dimensions."""
+    dimensions. A shape with too many blocks is reduced further: a grid may stay large while the arrays get small."""
     dims = task.selected(None)[0].dims
-    return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
+    moduli = shapes.moduli(task, task.space.shipped, dims)
+    for elements in (shapes.WORK_ELEMENTS, shapes.WORK_ELEMENTS >> 3, 1):
+        small = shapes.reduced(task, dims, moduli, shapes.Limit(elements=elements))
+        if not too_large(task, small):
+            break
+    return small
 
 
 def drawn_inputs(task: Task, dims: dict[str, Value], rng: np.random.Generator) -> dict[str, Array]:

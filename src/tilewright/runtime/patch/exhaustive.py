@@ -104,8 +104,9 @@ class ExhaustiveQuestion(Question["TuningResult[Config]"], Generic[Config]):
         return problem_of(self.call, self.space, hints, environment.board)
 
     def searched(self, problem: Problem, environment: Environment) -> SearchResult:
-        """Takes the configuration that should be compiled the quickest as the reference. If another one differs from
-        it, or if neighbours are tried, takes the caller's first."""
+        """Searches with the configuration that should be compiled the quickest as the reference. If the outputs of any
+        other one differ, searches again with the caller's first as the reference. With neighbours, the first is the
+        reference at once."""
         from tilewright.runtime.search.searching import NothingWorks
 
         trials = problem.trials()

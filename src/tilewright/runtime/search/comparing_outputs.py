@@ -1,4 +1,4 @@
-"""Compares a trial's outputs with the outputs of the shipped configuration, on the caller's tensors.
+"""Compares a trial's outputs with those of the reference configuration, on the caller's tensors.
 
 Two correct configurations add in different orders and round at different places, so their bits may differ. Every
 element is compared, on the device, with the rules of `verify.judge`. The limits follow from the unit roundoff u of the
@@ -11,7 +11,7 @@ output's dtype:
   of sums of float8 products.
 - Integers and booleans must be equal. NaN and infinities must be at the same places.
 
-The shipped configuration runs twice. If its two outputs differ (atomic additions), ``AGAIN`` times this difference is
+The reference configuration runs twice. If its two outputs differ (atomic additions), ``AGAIN`` times this difference is
 allowed too. If the difference exceeds ``TRUSTED_AT_MOST`` of the norm, no comparison is possible, and all other
 configurations count as wrong.
 """
@@ -34,7 +34,7 @@ COUNTS_AS = {"float32": "tf32", "float64": "float32"}
 
 @dataclass(frozen=True)
 class Expected:
-    """An array that the shipped configuration wrote. ``itself``: the difference between its two runs."""
+    """An array that the reference configuration wrote. ``itself``: the difference between its two runs."""
 
     name: str
     output: LiveArray
@@ -48,17 +48,17 @@ class Expected:
         """Returns how ``got`` differs from the expected output, or why it cannot be compared; None if allowed."""
         out, ref = tensor_of(got), self.output
         if out.shape != ref.shape or out.dtype != ref.dtype:
-            kinds = f"{_kind(out)}, where the shipped configuration writes {_kind(ref)}"
+            kinds = f"{_kind(out)}, where the reference configuration writes {_kind(ref)}"
             return f"'{self.name}' is {kinds}: the two cannot be compared"
         if not self.comparable:
-            why = f"run twice, the shipped configuration itself differs by {self.itself.total:.3g} of its norm"
+            why = f"run twice, the reference configuration itself differs by {self.itself.total:.3g} of its norm"
             return f"'{self.name}' cannot be compared: {why}"
         worst = _compared(out, ref, self.allowed, self.name)
         if worst.share <= 1:
             return None
         error, allowed = worst.error, worst.allowed
         return (
-            f"{worst.place} is {error.got:.6g}, where the shipped configuration wrote {error.wanted:.6g}: "
+            f"{worst.place} is {error.got:.6g}, where the reference configuration wrote {error.wanted:.6g}: "
             f"{error.worst:.3g} of its scale at worst (allowed {allowed.worst:.3g}), "
             f"{error.total:.3g} of its norm (allowed {allowed.total:.3g})"
         )

@@ -21,7 +21,16 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.runtime.search.building import Ready, aligned
 from tilewright.runtime.search.comparing_outputs import Expected, bits, difference
 from tilewright.runtime.search.device import Device, Shot
-from tilewright.runtime.search.scratch import Kept, NoRoom, arrays_of, extent, keeping, overlapping, poison, tensor_of
+from tilewright.runtime.search.scratch import (
+    Kept,
+    NoRoom,
+    address_range,
+    arrays_of,
+    keeping,
+    overlapping,
+    poison,
+    tensor_of,
+)
 from tilewright.runtime.search.trials import array_spec
 from tilewright.worker import messages as ask
 from tilewright.worker.client import Contestant
@@ -63,12 +72,12 @@ class BoundTrial:
 
 
 class TrialRunner:
-    """Launches trials in the user's process. The first trial that works is the baseline of all comparisons.
+    """Launches trials in the user's process. The first trial that works is the reference.
 
     ready: the trials by index, as `contestant` numbers them.
     errors: the class of the error that a trial's launch raised, by index.
     times: the time of each trial in the last race, in µs, by index.
-    notes: remarks about the baseline and the races.
+    notes: remarks about the reference and the races.
     instructions_known: whether the number of instructions was read in the same way for all trials, so that it may
         decide between tied ones.
     """
@@ -76,7 +85,7 @@ class TrialRunner:
     def __init__(self, device: Device, ready: Mapping[int, Ready]) -> None:
         self.device, self.ready = device, ready
         self.expected: dict[str, Expected] = {}
-        self.baseline: Ready | None = None
+        self.reference: Ready | None = None
         self.errors: dict[int, type[Exception]] = {}
         self.times: dict[int, float] = {}
         self.notes: dict[str, None] = {}
@@ -99,8 +108,8 @@ class TrialRunner:
 
     def _checked(self, index: int) -> Outcome[ask.OutputsChecked]:
         try:
-            if self.baseline is None:
-                self._take_baseline(self.ready[index])
+            if self.reference is None:
+                self._take_reference(self.ready[index])
                 checked = Checked("correct", "the others are compared with it")
                 return Outcome("PASSED", ask.OutputsChecked(checked))
             wrong = self._wrong(self.ready[index])
@@ -109,7 +118,7 @@ class TrialRunner:
         except Exception as error:  # raised by the launch, or by the caller's functions
             self.errors[index] = type(error)
             return Outcome("FAILED", reason=in_one_line(error))
-        checked = Checked("incorrect" if wrong else "correct", wrong or "as the shipped configuration")
+        checked = Checked("incorrect" if wrong else "correct", wrong or "as the reference")
         return Outcome("PASSED", ask.OutputsChecked(checked))
 
     def _raced(self, step: ask.RaceField, on_progress: Callable[[ask.Advanced], None]) -> ask.FieldRaced:
@@ -132,7 +141,7 @@ class TrialRunner:
         self.times = {index: time.us for index, time in measured.items() if time is not None}
         return ask.FieldRaced(outcome, {}, wrong)
 
-    def _take_baseline(self, ready: Ready) -> None:
+    def _take_reference(self, ready: Ready) -> None:
         """Takes the outputs of this trial as the reference. The trial runs twice, because its kernel might not be
         deterministic.
         """
@@ -150,18 +159,18 @@ class TrialRunner:
                 f"{worst:.2g} of the norm, and others may differ by as much"
             )
             self.notes[note] = None
-        self.expected, self.baseline = expected, ready
+        self.expected, self.reference = expected, ready
 
     def _wrong(self, ready: Ready) -> str | None:
-        """Returns why the trial's outputs differ from the baseline's; None if they do not. Raises the errors of the
-        launch."""
+        """Returns why the trial's outputs differ from the reference's; None if they do not. Raises the errors of
+        the launch."""
         with self._run(ready, self.expected) as written:
             return self._compared(written)
 
     def _wrong_after_timing(self, bound: BoundTrial, launch_again: Callable[[], object]) -> str | None:
-        """Launches a timed trial again and compares its outputs. Returns why they differ from the baseline's; None if
-        they do not. The baseline itself is not compared."""
-        if bound.ready is self.baseline:
+        """Launches a timed trial again and compares its outputs. Returns why they differ from the reference's; None if
+        they do not. The reference itself is not compared."""
+        if bound.ready is self.reference:
             return None
         import torch
 
@@ -175,11 +184,11 @@ class TrialRunner:
         return reason and f"after timing: {reason}"
 
     def _compared(self, written: Mapping[str, CallerArray]) -> str | None:
-        """Returns why the outputs differ from the baseline's; None if they do not."""
+        """Returns why the outputs differ from the reference's; None if they do not."""
         if missing := [name for name in self.expected if name not in written]:
-            return f"'{missing[0]}', which the shipped configuration writes, is not among its arguments"
+            return f"'{missing[0]}', which the reference configuration writes, is not among its arguments"
         if more := [name for name in written if name not in self.expected]:
-            return f"it writes '{more[0]}', which the shipped configuration does not"
+            return f"it writes '{more[0]}', which the reference configuration does not"
         reasons = (self.expected[name].wrong(array) for name, array in written.items())
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -226,13 +235,13 @@ def _round_seconds(clock: Clock, n: int) -> float:
 def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[tuple[list[BoundTrial], list[Shot]]]:
     """Yields the trials of the race with their arguments, and a shot for each. The caller's function is called once for
     each trial, even if each call would make new clones. Written arrays are restored afterwards."""
-    base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
+    base = BoundTrial.of(field[0] if runner.reference is None else runner.reference)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
         trials = [_shared(BoundTrial.of(ready), base) for ready in field]
-        known = {extent(tensor_of(array)) for array in written}
+        known = {address_range(tensor_of(array)) for array in written}
         arrays = [bound.arrays[name] for bound in trials for name in bound.written]
-        others = {where: array for array in arrays if (where := extent(tensor_of(array))) not in known}
+        others = {where: array for array in arrays if (where := address_range(tensor_of(array))) not in known}
         with keeping(list(others.values())):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
             yield trials, [_shot(bound, inputs) for bound in trials]
@@ -241,7 +250,7 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[tuple[list[B
 def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
     in_place = bound.in_place
     arrays = [bound.arrays[name] for name in in_place]
-    where = tuple(extent(tensor_of(array)) for array in arrays)
+    where = tuple(address_range(tensor_of(array)) for array in arrays)
     if arrays and where not in inputs:
         inputs[where] = Kept(arrays)
     outputs = [tensor_of(bound.arrays[name]) for name in bound.written if name not in in_place]

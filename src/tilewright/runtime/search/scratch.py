@@ -16,8 +16,8 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.task.tensors import span
 
 SPARSE = 2
-"""A view is copied element by element if its extent is more than this many times its bytes. Gigabytes that the kernel
-does not use may lie between the elements.
+"""A view is copied element by element if its range of addresses has more than this many times its bytes. Gigabytes that
+the kernel does not use may lie between the elements.
 """
 
 
@@ -48,7 +48,7 @@ def tensor_of(array: CallerArray) -> LiveArray:
     return given
 
 
-def extent(tensor: LiveArray) -> tuple[int, int]:
+def address_range(tensor: LiveArray) -> tuple[int, int]:
     """Returns the addresses of the first element and of the end; they are equal for an empty tensor."""
     start = tensor.data_ptr()
     return start, start + span(tensor.shape, tensor.stride()) * tensor.element_size()
@@ -56,17 +56,18 @@ def extent(tensor: LiveArray) -> tuple[int, int]:
 
 def overlapping(arrays: Mapping[str, CallerArray], others: Collection[str]) -> frozenset[str]:
     """Returns the names of all arrays that share memory with one of ``others``. ``others``: names in ``arrays``."""
-    extents = {name: extent(tensor_of(array)) for name, array in arrays.items()}
+    ranges = {name: address_range(tensor_of(array)) for name, array in arrays.items()}
     return frozenset(
         name
-        for name, (low, high) in extents.items()
-        if any(low < extents[other][1] and extents[other][0] < high for other in others)
+        for name, (low, high) in ranges.items()
+        if any(low < ranges[other][1] and ranges[other][0] < high for other in others)
     )
 
 
 def have_overlaps(arrays: Mapping[str, CallerArray]) -> bool:
-    extents = sorted(extent(tensor_of(array)) for array in arrays.values())
-    return any(after[0] < before[1] for before, after in pairwise(extents))
+    """Returns whether any two arrays share memory."""
+    ranges = sorted(address_range(tensor_of(array)) for array in arrays.values())
+    return any(after[0] < before[1] for before, after in pairwise(ranges))
 
 
 class Kept:
@@ -122,7 +123,7 @@ def _memory_of(tensors: Sequence[LiveArray]) -> list[LiveArray]:
     tensor whose elements lie far apart."""
     dense, views = [], []
     for tensor in tensors:
-        low, high = extent(tensor)
+        low, high = address_range(tensor)
         if high - low > SPARSE * tensor.numel() * tensor.element_size():
             views.append(tensor)
         elif high > low:

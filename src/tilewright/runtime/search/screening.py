@@ -36,7 +36,7 @@ class LiveScreen:
     """Screens the trials of a search.
 
     counting: the result will be the work of a launch; None if it cannot be counted.
-    keeps: whether the baseline is always raced, because it is the shipped configuration.
+    keeps: whether the reference is always raced, because it is the shipped configuration.
     """
 
     board: Board | None
@@ -66,43 +66,43 @@ class LiveScreen:
         return work if work is not None and work.bytes else None
 
     def chosen(
-        self, ready: Mapping[int, Ready], baseline: int, *, ahead: bool = False
+        self, ready: Mapping[int, Ready], reference: int, *, ahead: bool = False
     ) -> tuple[list[int], dict[int, str]]:
         """Returns the trials to verify and race, the best first, and why the others are left out.
 
         ahead: whether others may still follow. Then a count that is not finished is not waited for.
         """
-        ranked = None if ahead and not self.counting.done() else self._ranked(ready, baseline)
+        ranked = None if ahead and not self.counting.done() else self._ranked(ready, reference)
         if ranked is None:
-            return _by_stack(ready, baseline if self.keeps else None)
+            return _by_stack(ready, reference if self.keeps else None)
         order, out = ranked
-        first = [*order[:RACED], baseline] if self.keeps and baseline not in order[:RACED] else order[:RACED]
+        first = [*order[:RACED], reference] if self.keeps and reference not in order[:RACED] else order[:RACED]
         beyond = {index: not_raced(place, len(order), RACED) for place, index in enumerate(order, 1)}
         return first, {index: why for index, why in (beyond | out).items() if index not in first}
 
-    def too_fast(self, ready: Ready, us: float, baseline: Ready, policy: Policy) -> str | None:
+    def too_fast(self, ready: Ready, us: float, reference: Ready, policy: Policy) -> str | None:
         """Returns why a trial cannot have taken this time in µs; None if the time is possible.
 
-        If the time is too short for the known work, the work of the trial and of the baseline is counted on all blocks.
+        If the time is too short for the known work, the work of trial and reference is counted on all blocks.
         It is not counted if arrays share memory, because shared bytes would count twice.
         """
-        if self.board is None or ready.described.shares or baseline.described.shares or (work := self.work) is None:
+        if self.board is None or ready.described.shares or reference.described.shares or (work := self.work) is None:
             return None
         roofline = Roofline(self.board, policy)
         if not roofline.refusal(us, [work]):
             return None
-        works = [each.counted(EXACT_SECONDS, None) for each in (baseline, ready)]
+        works = [each.counted(EXACT_SECONDS, None) for each in (reference, ready)]
         counted = [each for each in works if each is not None]
         return roofline.refusal(us, counted) if len(counted) == len(works) else None
 
-    def _ranked(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]] | None:
+    def _ranked(self, ready: Mapping[int, Ready], reference: int) -> tuple[list[int], dict[int, str]] | None:
         """Returns the trials by predicted time, and why the others are out; None if nothing can be predicted."""
         rows = {index: row for index, each in ready.items() if (row := _row(index, each)) is not None}
         if self.board is None or len(rows) < len(ready) or (counted := self.work) is None:
             return None
         dtype = next(iter(counted.dtypes), "float32")
         bound = classify(counted.flops, counted.bytes, dtype, self.board)
-        work, shipped = Work(counted.flops, counted.bytes, dtype, counted.written), rows[baseline].configuration
+        work, shipped = Work(counted.flops, counted.bytes, dtype, counted.written), rows[reference].configuration
         screened = dict(zip(rows, screen(list(rows.values()), work, self.board, bound, shipped=shipped), strict=True))
         order = ranking({rows[index].configuration: verdict for index, verdict in screened.items()})
         out = {index: verdict.reason for index, verdict in screened.items() if verdict.verdict == "out"}

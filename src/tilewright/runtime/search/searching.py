@@ -107,7 +107,7 @@ class _SearchRun:
     """One search. Trials are identified by their index.
 
     representative: maps the identity of a trial's work to the trial with this work that was compiled first.
-    correct: the trials whose outputs agree with the reference; the baseline is the first.
+    correct: the trials whose outputs agree with the reference, which is the first.
     many: `Building.many`.
     """
 
@@ -132,7 +132,7 @@ class _SearchRun:
 
         try:
             with self._building() as building:
-                self._take_baseline(building)
+                self._take_reference(building)
                 self._compile_and_verify(building)
                 if building.left_out() and needs_unfit(self.ready[index].code.stack_bytes for index in self.correct):
                     building.compile_unfit()
@@ -170,7 +170,7 @@ class _SearchRun:
             finally:
                 self.building_seconds = building.seconds
 
-    def _take_baseline(self, building: Building) -> None:
+    def _take_reference(self, building: Building) -> None:
         """Takes the outputs of the first of `Building.order` that works as the reference."""
         unfit = building.left_out()
         for index in sorted(building.order, key=lambda i: (i != self.shipped, i in unfit)):  # otherwise the order stays
@@ -222,8 +222,8 @@ class _SearchRun:
 
     def _chosen(self, *, ahead: bool = False) -> tuple[list[int], dict[int, str]]:
         """Returns the trials to verify and race, judged by the facts so far, and why the others are left out."""
-        baseline, left = self.correct[0], [i for i in self.representative.values() if i not in self.outcomes]
-        return self.screen.chosen({index: self.ready[index] for index in (baseline, *left)}, baseline, ahead=ahead)
+        reference, left = self.correct[0], [i for i in self.representative.values() if i not in self.outcomes]
+        return self.screen.chosen({index: self.ready[index] for index in (reference, *left)}, reference, ahead=ahead)
 
     def _unverified(self, *, ahead: bool = False) -> list[int]:
         return [index for index in self._chosen(ahead=ahead)[0] if index not in self.correct]
@@ -261,13 +261,13 @@ class _SearchRun:
         return self._result(best, runner_up, outcomes, str(raced.record["why"]))
 
     def _too_fast(self, workload: str, contestant: Contestant, us: float) -> str | None:
-        """Returns why the measured time of a trial is too short; None if it is possible. A limit that the baseline also
-        breaks is ignored.
+        """Returns why the measured time of a trial is too short; None if it is possible. A limit that the reference
+        also breaks is ignored.
         """
-        baseline = self.correct[0]
-        shipped, its_us = self.ready[baseline], self.runner.times.get(baseline)
-        reason = self.screen.too_fast(self.ready[int(contestant.name)], us, shipped, self.policy)
-        if reason is None or its_us is None or self.screen.too_fast(shipped, its_us, shipped, self.policy):
+        index = self.correct[0]
+        reference, its_us = self.ready[index], self.runner.times.get(index)
+        reason = self.screen.too_fast(self.ready[int(contestant.name)], us, reference, self.policy)
+        if reason is None or its_us is None or self.screen.too_fast(reference, its_us, reference, self.policy):
             return None
         return reason
 

@@ -98,13 +98,13 @@ def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[Ca
 
 def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
     """Maps the id of each tensor to its copy. Tensors that overlap are copied as one piece of memory."""
-    from tilewright.runtime.search.scratch import bytes_of, extent
+    from tilewright.runtime.search.scratch import address_range, bytes_of
 
     distinct = {id(tensor): tensor for tensor in tensors}.values()
     pieces: list[list[LiveArray]] = []
     device, end = "", 0
-    for tensor in sorted(distinct, key=lambda tensor: (str(tensor.device), extent(tensor))):
-        low, high = extent(tensor)
+    for tensor in sorted(distinct, key=lambda tensor: (str(tensor.device), address_range(tensor))):
+        low, high = address_range(tensor)
         if not pieces or str(tensor.device) != device or low >= end:
             pieces.append([])
             device, end = str(tensor.device), high
@@ -112,12 +112,12 @@ def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
         end = max(end, high)
     copied: dict[int, LiveArray] = {}
     for piece in pieces:
-        torch, start = sys.modules["torch"], extent(piece[0])[0] // BASE * BASE
-        size = max(extent(tensor)[1] for tensor in piece) - start + BASE
+        torch, start = sys.modules["torch"], address_range(piece[0])[0] // BASE * BASE
+        size = max(address_range(tensor)[1] for tensor in piece) - start + BASE
         memory: LiveArray = torch.empty(size, dtype=torch.uint8, device=piece[0].device)
         shift = -memory.data_ptr() % BASE - start
         for tensor in piece:
-            low, high = extent(tensor)
+            low, high = address_range(tensor)
             memory.narrow(0, low + shift, high - low).copy_(bytes_of(tensor, low, high))
             copy, offset = tensor.new_empty(0), (low + shift) // tensor.element_size()
             copied[id(tensor)] = copy.set_(memory.untyped_storage(), offset, tensor.shape, tensor.stride())

@@ -190,10 +190,10 @@ class Chooser:
 
         declared, trials = self.declared, self.trials(call, configs)
         self._warn_of_undeclared_outputs(call, trials[0])
-        result = self.environment.search(trials, stream=call.stream, shipped=0, launch_mode=self.declared.launch)
+        result = self.environment.search(trials, stream=call.stream, shipped=0, launch_mode=declared.launch)
         if (endless := self._searches.after(declared.name, call.arguments)) is not None:
             warn(endless)
-        best, kernel = configs[result.best], trials[result.best]
+        best, trial = configs[result.best], trials[result.best]
         lost = len(configs) < len(call.configurations) and result.best == 0 and best != configs[1]
         if lost:  # the bucket's winner is slower on this shape: a search of all configurations follows
             return Choice(best, "tuned")
@@ -210,8 +210,8 @@ class Chooser:
         stored = self.environment.winners.put(winner)
         if call.bucket_parts is not None and call.bucket_key is not None:
             self.environment.winners.put(replace(winner, key=call.bucket_key, parts=call.bucket_parts))
-        if not isinstance(kernel, Failed):  # this kernel object has the compiled code
-            self._kernels.setdefault(self._hints(best), kernel.kernel)
+        if not isinstance(trial, Failed):  # its kernel object has the compiled code
+            self._kernels.setdefault(self._hints(best), trial.kernel)
         config = stored.config if stored.config is not None and call.allows(stored.config) else best
         return Choice(self._configuration(config), "tuned", result.note)
 
@@ -220,8 +220,8 @@ class Chooser:
 
         launched, declared = call.call, self.declared
         return trials(
-            configs, call.grid, declared.kernel,
-            lambda config: declared.kernel_arguments(launched, config), declared.hints, declared.grid is None,
+            configs, call.grid, declared.kernel, lambda config: declared.kernel_arguments(launched, config),
+            declared.hints, late_grids=declared.grid is None,
         )  # fmt: skip
 
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
