@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.of_cutile import CapturedCuTile
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.recorder import Recorder
-from tilewright.runtime.capture.task_file import task_text
+from tilewright.runtime.capture.task_file import task_draft
 
 KERNEL = '''\
 """Polynomial norms of rows, as a library might ship them."""
@@ -83,7 +85,19 @@ def recorded(call: Any, *args: Any) -> Recorded:
     return launch
 
 
-def task_file(folder: Path, launch: Recorded) -> Path:
+DRAFTS: dict[tuple[object, ...], TaskDraft] = {}
+"""Drafting takes seconds, and depends on the kernel (here each name is of one kernel) and its arguments alone."""
+
+
+def task_file(folder: Path, recorded: Recorded) -> Path:
+    """Writes the task file of a capture. Another library with the same kernel gets the same draft, with its own file
+    and its own place of the launch."""
+    launch = recorded.launch
+    shapes = [(each.value, each.array and (each.array.shape, each.array.dtype)) for each in launch.arguments]
+    key = launch.kernel, launch.grid, *shapes
+    if key not in DRAFTS:
+        DRAFTS[key] = task_draft(recorded, folder)
+    draft = DRAFTS[key]
     file = folder / "captured.py"
-    file.write_text(task_text(launch, folder))
+    file.write_text(replace(draft, captured=replace(draft.captured, launch=launch), call=recorded.call).text())
     return file

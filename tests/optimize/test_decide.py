@@ -48,7 +48,7 @@ from tilewright.records import PredictedTime
 from tilewright.source.cutile import HINTS
 
 RECORDED = Path(__file__).parents[2] / "bench" / "recorded" / "h200-2026-11-21.json.gz"
-DECISIONS = 300
+DECISIONS = 150
 FLUSH_US = 50.0
 """Wall time round a timed launch: emptying the L2, and what a replay of a graph costs."""
 
@@ -81,11 +81,12 @@ class Machine:
         self.rng = np.random.default_rng([seed, *source.encode()])
         self.rows, self.captures = np.empty((0, 4)), []  # type: np.ndarray, list[int]
 
-    def capture(self, rounds: int) -> None:
-        columns = self.rng.permutation(self.noise.shape[1])[:4]
-        start = self.rng.integers(len(self.noise) - rounds + 1)
-        self.rows = np.vstack([self.rows, self.noise[start : start + rounds, columns]])
-        self.captures.append(rounds)
+    def capture(self, captures: int, rounds: int) -> None:
+        columns = self.rng.random((captures, 1, self.noise.shape[1])).argsort(axis=2)[:, :, :4]
+        starts = self.rng.integers(len(self.noise) - rounds + 1, size=(captures, 1, 1))
+        times = self.noise[starts + np.arange(rounds)[:, None], columns]
+        self.rows = np.vstack([self.rows, times.reshape(-1, 4)])
+        self.captures += [rounds] * captures
 
     def paired(self, ratio: float, baseline: float = 1.0) -> Paired:
         candidate, incumbent, copy, base = (self.rows.T * self.us).tolist()
@@ -105,8 +106,7 @@ def confirmed(sources: Sequence[str], ratios: Sequence[float], seed: int) -> tup
     machines = [Machine(source, seed + 1000 * place) for place, source in enumerate(sources)]
     for number, (captures, _) in enumerate(LOOKS):
         for source, machine in zip(sources, machines, strict=True):
-            for _ in range(captures):
-                machine.capture(affordable(source, number))
+            machine.capture(captures, affordable(source, number))
         samples = {
             f"{place} {source}": machine.paired(ratio)
             for place, (source, machine, ratio) in enumerate(zip(sources, machines, ratios, strict=True))

@@ -28,7 +28,7 @@ LISTS: st.SearchStrategy[dict[str, Sequence[Value]]] = st.fixed_dictionaries(
     }
 )
 HINT_LISTS: st.SearchStrategy[dict[str, Sequence[int | None]]] = st.fixed_dictionaries(
-    {name: st.lists(st.sampled_from(values), min_size=1, max_size=3) for name, values in HINTS.items()}
+    {name: st.lists(st.sampled_from(values), min_size=1, max_size=2) for name, values in HINTS.items()}
 )
 
 

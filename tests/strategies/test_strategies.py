@@ -129,6 +129,13 @@ def test_a_large_space_is_not_listed() -> None:
     assert len(tested) < 40 * POOL
 
 
+def test_bayesian_asks_for_no_proposal_when_all_configurations_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asked for twenty for each that the limit still allowed."""
+    pytest.importorskip("optuna")
+    monkeypatch.setattr("tilewright.strategies.bayesian._Sampler._suggested", lambda *_: pytest.fail("asked"))
+    assert sum(map(len, searched(Bayesian(), made_space(3, 1000), lambda _: "raced"))) == 3
+
+
 def test_without_optuna_bayesian_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MachineError, match=r"strategy 'bayesian' needs optuna; pip install 'tilewright\[search\]'"):

@@ -155,9 +155,12 @@ def _counted(counts: Counts, arrays: Mapping[str, ArraySpec], whose: str, static
     )
 
 
-def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
-    """Returns the bound of the counted work. If the task declares less work, that work sets the speed of light."""
-    work = count(task, workload, board)
+def bound_of(task: Task, workload: Workload, board: Board, counted: CountedWork | None = None) -> Bound:
+    """Returns the bound of the counted work. If the task declares less work, that work sets the speed of light.
+
+    counted: the work of the shipped configuration if it is known; otherwise it is counted here.
+    """
+    work = counted or count(task, workload, board)
     least_flops = min(work.flops, task.work(workload.dims))
     least_bytes = min(work.bytes, task.traffic(workload.dims))
     return classify(

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -91,7 +92,7 @@ class Paired:
     captures: Sequence[int] = field(repr=False)
     """The rounds of each capture, in order."""
 
-    @property
+    @cached_property
     def ratios(self) -> Array:
         """The ratio candidate / incumbent of each capture."""
         return stats.by_capture(self.candidate_us, self.incumbent_us, self.captures)
@@ -101,12 +102,12 @@ class Paired:
         """The ratio candidate / baseline of each capture."""
         return stats.by_capture(self.candidate_us, self.baseline_us, self.captures)
 
-    @property
+    @cached_property
     def copies(self) -> Array:
         """The ratio copy / incumbent of each capture: the A/A check."""
         return stats.by_capture(self.copy_us, self.incumbent_us, self.captures)
 
-    @property
+    @cached_property
     def noise(self) -> Interval:
         """The A/A interval. Its true centre is 1, because the copy equals the incumbent."""
         return stats.median_interval(self.copies, AA_CONFIDENCE)

@@ -87,12 +87,17 @@ class SearchSpace:
         yield from self.space.each(self.arch, self.dims)
         yield from (seed for seed in self.seeds if not self.space.declares(seed))
 
+    @property
+    def pool_is_all(self) -> bool:
+        """Whether the pool has all configurations."""
+        return self.space.points <= POOL
+
     @cached_property
     def pool(self) -> Batch:
         """All configurations, or random ones if there are more than `POOL`. The shipped one and the seeds are first."""
         some = (
             tuple(self.space.each(self.arch, self.dims))
-            if self.space.points <= POOL
+            if self.pool_is_all
             else self.space.drawn(POOL, self.arch, self.dims, self.seed)
         )
         return tuple(dict.fromkeys((self.shipped, *self.seeds, *some)))

@@ -61,6 +61,8 @@ class _Sampler:
     def ask(self, outcomes: Outcomes, count: int) -> Batch:
         """Returns ``count`` new configurations: proposals, and others of the pool if too few are new and allowed."""
         seen, found = {each.configuration for each in outcomes}, dict[Configuration, None]()
+        if self.space.pool_is_all:
+            count = len(unseen(self.space.pool, seen, count))
         for _ in range(ASKED * count):
             if len(found) == count:
                 break

@@ -18,12 +18,12 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware import prediction_error
@@ -39,6 +39,7 @@ from tilewright.task.task import Task
 KINDS = {"memory", "balanced", "compute"}
 TASK_STATEMENTS = re.compile(r"\b(Task|Space)\(")
 H200 = board("H200")
+T = TypeVar("T")
 
 
 def loaded(text: str, folder: Path) -> Task:
@@ -61,33 +62,36 @@ def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
 def facts_of(task: Task, on: Board = H200) -> KernelFacts:
     """Returns the facts that `optimize` would have if this task were its best version so far."""
     workloads = task.selected(None)
+    names = tuple(workload.name for workload in workloads)
 
     @cache
     def counted(name: str) -> CountedWork:
         return count(task, task.workload(name), on)
 
-    bounds = {workload.name: bound_of(task, workload, on) for workload in workloads}
-    return KernelFacts(task, on, workloads, bounds, _Codes(task, on), lambda workload: counted(workload.name))
+    @cache
+    def codes() -> dict[str, MachineCode]:
+        return codes_of(task, on)
+
+    bounds = _Later(names, lambda name: bound_of(task, task.workload(name), on, counted(name)))
+    return KernelFacts(
+        task, on, workloads, bounds, _Later(names, lambda name: codes()[name]), lambda workload: counted(workload.name)
+    )
 
 
-class _Codes(Mapping[str, MachineCode]):
-    """The result of `codes_of`. The task is compiled when the first machine code is needed; most entries need none."""
+class _Later(Mapping[str, T]):
+    """Values that are made when they are first needed. Most entries need no bound and no machine code."""
 
-    def __init__(self, task: Task, on: Board) -> None:
-        self.task, self.on = task, on
+    def __init__(self, names: tuple[str, ...], make: Callable[[str], T]) -> None:
+        self.names, self.make = names, cache(make)
 
-    @cached_property
-    def _known(self) -> dict[str, MachineCode]:
-        return codes_of(self.task, self.on)
-
-    def __getitem__(self, workload: str) -> MachineCode:
-        return self._known[workload]
+    def __getitem__(self, name: str) -> T:
+        return self.make(name)
 
     def __iter__(self) -> Iterator[str]:
-        return (workload.name for workload in self.task.selected(None))
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.task.selected(None))
+        return len(self.names)
 
 
 def values_of(site: Site) -> tuple[Value, ...]:

@@ -29,7 +29,7 @@ from tilewright.runtime.capture.pairs import Pair, pairs
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.runtime.capture.record import Capture, Recorded, chosen
 from tilewright.runtime.capture.reference import captured_of
-from tilewright.runtime.capture.task_file import drafted_text
+from tilewright.runtime.capture.task_file import finished_draft
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape
 from tilewright.source.digest import source_of
 from tilewright.source.needed import INSIDE, joined, source_of_needed
@@ -75,7 +75,7 @@ def fused_task(capture: Capture, producer: int, consumer: int, file: Path) -> Fu
     with _kept_if_whole(kernel_file(file), text):
         launch = _launch(kernel_file(file), both, pair)
         captured = replace(facts.captured_launch(launch), composed=both)
-        task = drafted_text(captured, file.parent, _heading(first, second))
+        task = finished_draft(captured, file.parent, _heading(first, second)).text()
         with loaded_text(task, made.name, file.parent) as draft:
             _refuse_other_bits(draft, launch)
             times = predicted_times((first.launch, second.launch), draft, file.parent)

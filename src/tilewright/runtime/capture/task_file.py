@@ -16,11 +16,11 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import count
 from tilewright.records import Failed, Workload
 from tilewright.runtime.capture import facts
+from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch
 from tilewright.runtime.capture.float_indices import captured_ranges
 from tilewright.runtime.capture.guessing import best_draft, loaded
 from tilewright.runtime.capture.independence import independent
-from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.record import Recorded
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
@@ -30,6 +30,11 @@ from tilewright.tileir.run.registry import NeedsData, Unsupported
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     """Returns the text of a task file for a captured launch. folder: the folder of the file; drafts are also written
     there, and loaded. Raises RequestError, with the reason, if the launch cannot become a task."""
+    return replace(task_draft(recorded, folder, heading=heading), call=recorded.call).text()
+
+
+def task_draft(recorded: Recorded, folder: Path, *, heading: str = "") -> TaskDraft:
+    """Returns the draft of `task_text`, without the place where the program made the launch."""
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
@@ -37,17 +42,17 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     captured = facts.captured_launch(launch)
     known = captured_ranges(launch, facts.named(launch), recorded.data)
     ranges = {name: known[name] for name in captured.addressing & known.keys()}
-    return drafted_text(replace(captured, ranges=ranges), folder, heading, recorded.call)
+    return finished_draft(replace(captured, ranges=ranges), folder, heading)
 
 
-def drafted_text(captured: CapturedLaunch, folder: Path, heading: str, call: ProgramCall | None = None) -> str:
-    """Returns the text of a task file for a launch, as `task_text` does."""
+def finished_draft(captured: CapturedLaunch, folder: Path, heading: str) -> TaskDraft:
+    """Returns the most general draft that works, with its work and its independent dimensions."""
     draft = best_draft(captured, heading, folder)
     with loaded(draft, folder) as task:
-        draft = replace(draft, work=work_of(task), call=call)
+        draft = replace(draft, work=work_of(task))
     with loaded(replace(draft, independent=draft.free), folder) as task:
         free = [name for name in task.selected(None)[0].dims if name not in draft.dimensions.indexed]
-        return replace(draft, independent=independent(task, free)).text()
+        return replace(draft, independent=independent(task, free))
 
 
 def work_of(task: Task) -> tuple[float, dict[str, int]]:
