@@ -9,6 +9,7 @@ import pytest
 from tests.runtime import captured_kernels, guessed_kernels
 from tests.runtime.capture.test_task_file import task_of, verdict_of
 
+from tilewright.runtime.capture import guessing
 from tilewright.runtime.capture.described import described
 from tilewright.runtime.capture.facts import Row, captured_launch, merged_extents
 from tilewright.runtime.capture.scaling import readings, scalings
@@ -187,3 +188,13 @@ def test_a_small_shape_has_few_blocks(tmp_path: Path) -> None:
     arrays = [torch.zeros(16384, width) for width in (320, 320, 64, 64)]
     task = task_of(tmp_path, guessed_kernels.in_parts, (16384, 600), *arrays, 5, 64)
     assert not too_large(task, small_shape(task))
+
+
+def test_as_many_rows_as_columns_are_no_blocks_of_a_persistent_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of a persistent kernel would then do the work of 8,192 blocks, which takes minutes to interpret."""
+    monkeypatch.setattr(guessing, "reference_outputs", None)
+    x, y = torch.empty(8192, 8192), torch.empty(8192, 8192)
+    task = task_of(tmp_path, guessed_kernels.masked_rows, (8192,), x, y, 8192, 8192)
+    assert verdict_of(task).startswith("correct")

@@ -23,6 +23,7 @@ from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.scaling import NOTHING, Scaling, guesses, only_rows_change
 from tilewright.runtime.capture.trying import (
+    SIZES,
     NotAsCaptured,
     Size,
     TooLarge,
@@ -40,6 +41,9 @@ from tilewright.verify.examining import UNWRITTEN
 from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.tolerance import reference_outputs
 
+MOST_PERSISTENT = SIZES[-1][0], 1 << 12
+"""The most elements of all arrays, and the most blocks, of a persistent kernel. Its blocks are resident at the same
+time: at most 32 on each of the 132 SMs of an H200."""
 MOST_FORMS = 6
 """The most forms of the grid that are tried."""
 MOST_FORMS_KEEPING = 3
@@ -172,7 +176,7 @@ def _best(
 
 def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
     """Returns whether one block does the work of all blocks if the arguments say that there is only one block. False if
-    even the small shape has too many blocks: an extent may only be equal to their number."""
+    even the small shape has more blocks than a persistent kernel: an argument may only be equal to their number."""
     launch, outputs = captured.launch, []
     counts = [facts.may_be_block_count(launch, argument) for argument in launch.arguments]
     pairs = zip(launch.arguments, counts, strict=True)
@@ -182,7 +186,7 @@ def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool
             draft = TaskDraft(replace(captured, launch=variant, persistent=True), heading, None)
             with loaded(draft, folder) as task:
                 dims = small_shape(task)
-                if too_large(task, dims):
+                if too_large(task, dims, MOST_PERSISTENT):
                     return False
                 drawn = drawn_inputs(task, dims, np.random.default_rng(0))
                 outputs.append(list(reference_outputs(task, dims, drawn).values()))
