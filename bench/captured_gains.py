@@ -132,7 +132,7 @@ KINDS |= {
         f32(32, 56), [128, 128], output_dtype=torch.bfloat16,
     ),
 }  # fmt: skip
-SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode")
+SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode", "relu_squared")
 """Kinds that were set aside until something was changed for them; the file with the set-aside kinds says what."""
 SLOW = 0.70
 """Kernels that start below this share of the speed of light are counted by themselves."""
