@@ -22,7 +22,7 @@ from tilewright.records import Configuration
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded, values_of
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +45,8 @@ class TestTuneSpace(EntryContract):
 
 def test_a_kernel_with_one_configuration_is_tried_with_others(matmul: KernelFacts) -> None:
     site = only(ENTRY.sites(Source("file.py", MATMUL), matmul))
-    assert 2 <= len(values_of(site)) <= OFFERED
-    tiles = [read_changes(str(value)) for value in values_of(site)]
+    assert 2 <= len(site.values_to_try()) <= OFFERED
+    tiles = [read_changes(str(value)) for value in site.values_to_try()]
     assert any("TILE_M" in one for one in tiles) and any("occupancy" in one for one in tiles)
 
 
@@ -54,7 +54,7 @@ def test_every_value_is_another_machine_code(matmul: KernelFacts, tmp_path: Path
     source = Source("file.py", MATMUL)
     site = only(ENTRY.sites(source, matmul))
     hashes = {matmul.codes["square"].code_hash}
-    for value in values_of(site):
+    for value in site.values_to_try():
         codes = codes_of(loaded(ENTRY.apply(source, site, value), tmp_path))
         assert codes["square"].code_hash not in hashes, value
         hashes.add(codes["square"].code_hash)
@@ -63,7 +63,7 @@ def test_every_value_is_another_machine_code(matmul: KernelFacts, tmp_path: Path
 def test_the_best_predicted_is_still_correct(matmul: KernelFacts, tmp_path: Path) -> None:
     source = Source("file.py", MATMUL)
     site = only(ENTRY.sites(source, matmul))
-    checked = verdict(loaded(ENTRY.apply(source, site, values_of(site)[0]), tmp_path))
+    checked = verdict(loaded(ENTRY.apply(source, site, site.values_to_try()[0]), tmp_path))
     assert checked.verdict.startswith("correct"), checked.reason
 
 
@@ -72,7 +72,7 @@ def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:
     facts = facts_of(loaded(LISTED + LISTED_TASK, tmp_path))
     sites = ENTRY.sites(Source("listed.py", LISTED), facts)
     assert len(sites) == 2 and sites[0].promise > sites[1].promise
-    for value in values_of(sites[0]):
+    for value in sites[0].values_to_try():
         changes = read_changes(str(value))
         assert changes.get("TILE_M", 64) in (64, 128) and changes.get("TILE_N", 128) in (64, 128)
 
@@ -115,9 +115,9 @@ def test_a_tile_that_is_a_whole_row_keeps_its_size(tmp_path: Path) -> None:
 
 def test_it_compiles_once_for_each_source(matmul: KernelFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source("file.py", MATMUL)
-    first = values_of(only(ENTRY.sites(source, matmul)))
+    first = only(ENTRY.sites(source, matmul)).values_to_try()
     monkeypatch.setattr(tune_space, "best_predicted", lambda *_: pytest.fail("asked again"))
-    assert values_of(only(ENTRY.sites(source, matmul))) == first
+    assert only(ENTRY.sites(source, matmul)).values_to_try() == first
 
 
 def test_nothing_is_compiled_before_the_site_is_tried(matmul: KernelFacts, monkeypatch: pytest.MonkeyPatch) -> None:

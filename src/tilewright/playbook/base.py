@@ -162,6 +162,7 @@ class Site:
         return cls(source.function_of(node), *source.place(node), what, values, promise, why)
 
     def values_to_try(self) -> Values:
+        """Returns the values of the site. Calls its ``search`` function if there is one."""
         return self.search() if self.search else self.values
 
     def node(self, source: Source, nodes: Iterable[Node], missing: str) -> Node:

@@ -94,11 +94,6 @@ class _Later(Mapping[str, T]):
         return len(self.names)
 
 
-def values_of(site: Site) -> tuple[Value, ...]:
-    """Returns the values to try at a site. Calls the site's ``search`` function if there is one."""
-    return site.values_to_try()
-
-
 class EntryContract:
     """Tests one entry on task files."""
 
@@ -131,7 +126,7 @@ class EntryContract:
             assert len(set(sites)) == len(sites)
             lines = len(text.splitlines())
             for site in sites:
-                values = values_of(site)
+                values = site.values_to_try()
                 assert values and len(set(map(repr, values))) == len(values), site
                 assert site.what and "\n" not in site.what and 1 <= site.line <= lines and site.promise > 0, site
 
@@ -183,7 +178,7 @@ class EntryContract:
             for site in self.entry.sites(source, self._facts(text)):
                 foreign = replace(site, line=site.line + 10_000, column=site.column + 77)
                 try:
-                    self.entry.apply(source, foreign, values_of(site)[0])
+                    self.entry.apply(source, foreign, site.values_to_try()[0])
                 except NotApplicable as reason:
                     assert str(reason)
                 else:
@@ -192,14 +187,14 @@ class EntryContract:
     def test_what_was_done_is_not_offered_again(self) -> None:
         """Tests that the entry does not offer a value that the source already has."""
         for before, site, value, text in self._changes():
-            if value not in (values_of(site)[0], values_of(site)[-1]):
+            if value not in (site.values_to_try()[0], site.values_to_try()[-1]):
                 continue
             task = self._loaded(text)
             if task is None:
                 continue
             changed = Source("task.py", text)
             for again in self.entry.sites(changed, replace(self._facts(before), task=task)):
-                for other in values_of(again):
+                for other in again.values_to_try():
                     assert self.entry.apply(changed, again, other) != text, f"{site} = {value!r}, then {again}"
 
     def test_every_change_loads_as_a_task(self) -> None:
@@ -214,7 +209,8 @@ class EntryContract:
         for before in cls.examples.values():
             source = Source("task.py", before)
             for site in cls.entry.sites(source, cls._facts(before)):
-                changes += [(before, site, value, cls.entry.apply(source, site, value)) for value in values_of(site)]
+                values = site.values_to_try()
+                changes += [(before, site, value, cls.entry.apply(source, site, value)) for value in values]
         return changes
 
     @classmethod

@@ -24,7 +24,8 @@ SECONDS = 120.0
 
 UNFINISHED = re.compile(rb"failed to read \S*worktrees/\S+/commondir")
 """What git says if another process has begun to make a worktree: the worktree's files exist, and are still empty."""
-TRIES = 6
+PAUSES = (0.02, 0.04, 0.08, 0.16, 0.32)
+"""Seconds before each further try of a command that met such a worktree."""
 
 PASSED_ON = (
     "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM",
@@ -74,11 +75,12 @@ class Git:
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> str:
         """Returns the output of git, unchanged. Raises GitError if the command fails, MachineError if git cannot
         run."""
-        for pause in (0.02 * 2**n for n in range(TRIES)):
-            done = self._done(command, arguments, stdin)
+        done = self._done(command, arguments, stdin)
+        for pause in PAUSES:
             if not (done.returncode and UNFINISHED.search(done.stderr)):
                 break
             time.sleep(pause)
+            done = self._done(command, arguments, stdin)
         if done.returncode:
             raise GitError(command, done.stderr.decode(errors="replace"))
         return done.stdout.decode(errors="surrogateescape")

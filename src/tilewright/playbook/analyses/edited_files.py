@@ -100,7 +100,7 @@ def _kernel_and_launch(sources: Mapping[Path, Source]) -> tuple[Path, ...]:
         kernel = launched_here(source)
         for path, other in sources.items():
             if path != launch and kernel in other.functions:
-                hidden = {part.name for _, part in _hidden_parts(other, kernel)}
-                if not (other.functions.keys() - hidden) & source.functions.keys():
+                both = other.functions.keys() & source.functions.keys()
+                if not both or both <= {part.name for _, part in _hidden_parts(other, kernel)}:
                     return (path, launch)
     return ()

@@ -105,19 +105,19 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
                 continue  # on the GPU, only the captured shape
             if (best := _best(of_guess, folder, seen, reasons, most)) is not None:
                 return best
-    raise NoDraft(reasons, "".join((*_about_unread(captured), *_about_floats(captured))))
+    raise NoDraft(reasons, _about_unread(captured) + _about_floats(captured))
 
 
-def _about_unread(captured: CapturedLaunch) -> Iterator[str]:
-    if names := " and ".join(f"'{name}'" for name in _unread(captured)):
-        yield (
-            f"; the numbers in {names} are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
-            "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
-        )
+def _about_unread(captured: CapturedLaunch) -> str:
+    names = " and ".join(f"'{name}'" for name in _unread(captured))
+    return names and (
+        f"; the numbers in {names} are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
+        "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
+    )
 
 
-def _about_floats(captured: CapturedLaunch) -> Iterator[str]:
-    return (
+def _about_floats(captured: CapturedLaunch) -> str:
+    return "".join(
         f"; the kernel computes addresses from the numbers in '{name}', which are not known, so others were tried: "
         "capture with --data, so that their range is known"
         for name in sorted(captured.addressing - captured.ranges.keys())
