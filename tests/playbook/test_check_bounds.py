@@ -57,12 +57,25 @@ def test_a_tile_with_a_fixed_number_must_be_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "index",
-    ["n * TILE + 3 + ct.arange(TILE, dtype=ct.int32)", "(n * 2 + 1) * TILE + ct.arange(TILE, dtype=ct.int32)", "2 * n"],
-)
-def test_counts_that_may_go_beyond_are_left_alone(index: str) -> None:
+    ("index", "ragged"),
+    [
+        ("n * TILE + 3 + ct.arange(TILE, dtype=ct.int32)", "(M - 1) * config.TILE + 3 + (config.TILE - 1) >= M"),
+        ("(n * 2 + 1) * TILE + ct.arange(TILE, dtype=ct.int32)", "((M - 1) * 2 + 1) * config.TILE + (config.TILE - 1) >= M"),
+        ("2 * n", "2 * (M - 1) >= M"),
+        ("n // 2 + ct.arange(TILE) % 8", "or (M - 1) // 2 + 7 >= M"),
+        ("ct.where(ct.arange(TILE) < TILE, n + ct.arange(TILE), M)", "config.TILE - 1 >= config.TILE"),
+    ],
+)  # fmt: skip
+def test_counts_of_no_tiles_are_bounded_by_the_launch(index: str, ragged: str) -> None:
+    """Those that go beyond the array in every shape are offered at no site."""
+    text = copy(f"n = ct.bid(0)\nv = ct.gather(x, {index})", shape='("M",)')
+    assert ragged in applied(text)
+
+
+@pytest.mark.parametrize("index", ["n - 1", "ct.where(v < 1, n, 0)", "ct.gather(x, 0)", "n % TILE - n"])
+def test_what_has_no_bound_is_left_alone(index: str) -> None:
     with pytest.raises(NotApplicable, match="no checked access"):
-        applied(copy(f"n = ct.bid(0)\nv = ct.gather(x, {index})", shape='("M",)'))
+        applied(copy(f"n = ct.bid(0)\nv = n\nv += 1\nct.scatter(y, {index}, 0)", shape='("M",)'))
 
 
 @pytest.mark.parametrize("name", list(TestCheckBounds.examples))

@@ -259,14 +259,17 @@ def served_launches(facts: KernelFacts) -> Iterator[Launch]:
     """Yields launches for several shapes, with array specifications in place of arrays.
 
     The shapes are the shapes of all workloads, and those that the task serves of the shapes that differ in one
-    dimension by a number in `NEAR`. The launches of the workloads also have each other value of each single constant.
+    dimension: by a number in `NEAR`, or half as long. The launches of the workloads also have each other value of each
+    single constant.
     """
     task = facts.task
     shipped, constants = task.space.shipped, task.space.constants
     others = [shipped.replace(**{name: value}) for name, values in constants.items() for value in values]
     for workload in facts.workloads:
         whole = {name: extent for name, extent in workload.dims.items() if type(extent) is int}
-        for changed in ({}, *({name: extent + by} for name, extent in whole.items() for by in NEAR if extent + by > 0)):
+        near = ({name: extent + by} for name, extent in whole.items() for by in NEAR if extent + by > 0)
+        halves = ({name: extent // 2} for name, extent in whole.items() if extent > 1)
+        for changed in ({}, *near, *halves):
             dims = {**workload.dims, **changed}
             if not task.promises(dims):
                 continue

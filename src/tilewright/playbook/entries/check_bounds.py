@@ -8,17 +8,20 @@ goes beyond its array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
-from tilewright.playbook.analyses.expressions import text_of
+from tilewright.playbook.analyses.expressions import fitting, text_of
+from tilewright.playbook.analyses.index_bounds import of_launch, of_launch_code, stays_inside
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
+from tilewright.playbook.analyses.tile_shapes import Shapes, is_true
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, with_argument
+from tilewright.source.syntax import Replacement, Source, argument, dotted, with_argument
+from tilewright.task.task import Launch
 
 EVERY = "every access"
 ELEMENTS = "gathers and scatters"
@@ -47,8 +50,7 @@ class CheckBounds(Entry):
         checked = _checked(source, kernel, EVERY)
         given = {value: _checked(source, kernel, value) for value in (ELEMENTS, TILES)}
         values = (EVERY, ELEMENTS, TILES) if all(given.values()) else (EVERY,)
-        reached = _reaches(source, checked)
-        even = [one for one in facts.launches if all(ends_with_array(source, reach, one) for reach in reached)]
+        even = [one for one in facts.launches if all(_is_even(source, call, one) for call in checked)]
         if not checked or not even:
             return []
         why = f"{len(even)} of {len(facts.workloads)} workloads are even"
@@ -61,13 +63,14 @@ class CheckBounds(Entry):
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join(KINDS)}")
         calls = _checked(source, site.kernel, str(value))
-        conditions = _conditions(source, site.kernel, _reaches(source, calls))
+        conditions = _conditions(source, site.kernel, calls)
         if not conditions:
             raise NotApplicable(f"{site.kernel} has no checked access whose tiles are understood")
         name = task_code.fresh_in(source, site.kernel, CONSTANT)
         changed = source
         while calls := _checked(changed, site.kernel, str(value)):  # innermost first: a stored value may be a load
             changed = changed.changed({calls[-1]: with_argument(calls[-1], "check_bounds", name)})
+        changed = _without_masks(changed, site.kernel, name)
         own = {*names_assigned(task_code.launch_of(source).function.body), *source.functions}
         asked = [name for each in conditions for name in sorted(names_read(cst.parse_expression(each)))]
         for parameter in dict.fromkeys(asked):
@@ -83,19 +86,49 @@ class CheckBounds(Entry):
 
 
 def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
-    """Returns the accesses of the kinds in ``value`` that check bounds and whose tiles are understood."""
+    """Returns the accesses of the kinds in ``value`` that check bounds, and whose last element the launch knows."""
     calls = source.calls(*KINDS[value], inside=source.functions[kernel])
-    checked = (call for call in calls if argument(call, "check_bounds") is None)
-    return [call for call in checked if unless_refused(reaches, source, call) is not None]
+    checked = (call for call in calls if (given := argument(call, "check_bounds")) is None or is_true(given))
+    return [call for call in checked if unless_refused(_conditions, source, kernel, [call]) is not None]
 
 
-def _reaches(source: Source, calls: Sequence[cst.Call]) -> list[Reach]:
-    return list(dict.fromkeys(reach for call in calls for reach in reaches(source, call)))
+def _is_even(source: Source, call: cst.Call, launch: Launch) -> bool:
+    """Returns whether an access needs no check in a launch."""
+    if (reached := unless_refused(reaches, source, call)) is not None:
+        return all(ends_with_array(source, reach, launch) for reach in reached)
+    return unless_refused(stays_inside, source, call, of_launch(source, launch)) is not None
 
 
-def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str]:
+def _conditions(source: Source, kernel: str, calls: Sequence[cst.Call]) -> list[str]:
     """Formats the conditions that make a launch ragged: ``N % TILE != 0``, ``N < 2 * TILE``. Raises `NotApplicable`."""
-    asked = []
+    asked, numbers = list[str](), of_launch_code(source, kernel) if calls else None
+    for call in calls:
+        if (reached := unless_refused(reaches, source, call)) is not None:
+            asked += _of_tiles(source, kernel, reached)
+        elif numbers is not None:
+            asked += [each.negated for each in stays_inside(source, call, numbers).conditions]
+    return list(dict.fromkeys(asked))
+
+
+def _without_masks(source: Source, kernel: str, name: str) -> Source:
+    """Returns the source in which an index ``ct.where(mask, index, …)`` is ``index`` in launches that are not ragged.
+
+    The mask is true everywhere then. The compiler does not see it, and accesses one element at a time.
+    """
+    shapes, numbers = Shapes(source, source.functions[kernel]), of_launch_code(source, kernel)
+    changes: dict[cst.CSTNode, Replacement] = {}
+    for call in source.calls(*KINDS[ELEMENTS], inside=source.functions[kernel]):
+        given = argument(call, "check_bounds")
+        own = given is not None and dotted(given) == name and unless_refused(reaches, source, call) is None
+        inside = unless_refused(stays_inside, source, call, numbers) if own else None
+        for where, index in inside.chosen if inside else ():
+            if (shape := shapes.of(index)) is not None and shape == shapes.of(where):
+                text = f"{source.code(where)} if {name} else {source.code(index)}"
+                changes[where] = fitting(source, where, text)
+    return source.changed(changes)
+
+
+def _of_tiles(source: Source, kernel: str, found: Sequence[Reach]) -> Iterator[str]:
     for reach in found:
         size = reach.size
         if not size.isdigit():
@@ -106,10 +139,9 @@ def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str
         if dimension is not None:
             extent = text_of(source, cst.parse_expression(dimension))
         if size not in ("1", extent):
-            asked.append(f"{extent} % {size} != 0")
+            yield f"{extent} % {size} != 0"
         if reach.tiles > 1:
-            asked.append(f"{extent} < {reach.tiles} * {size}")
-    return list(dict.fromkeys(asked))
+            yield f"{extent} < {reach.tiles} * {size}"
 
 
 def _given(source: Source, kernel: str, parameter: str, unknown: str) -> str:

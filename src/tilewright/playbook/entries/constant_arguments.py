@@ -1,0 +1,59 @@
+"""Makes integers that the launch passes constants of the kernel.
+
+A kernel is compiled once for all values of a plain integer. If the integer is a stride, a length or a size, its value
+decides which masks are always true, and how wide an access may be. The compiler sees this only in a constant. The
+result is right for all values, but each new value costs a compilation. So the change is offered for integers that are
+equal in all shapes that the task serves: the width of a group, not the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
+
+from tilewright.playbook.analyses.task_code import passed, served_launches
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.records import Value
+from tilewright.source.syntax import Changes, Source
+
+
+class ConstantArguments(Entry):
+    about = EntryDescription(
+        id="constant_arguments",
+        name="constant arguments",
+        what="compiles the kernel for integers that all served shapes share",
+        when="strides, lengths or sizes are passed as plain integers: masks and address arithmetic fall away",
+        when_not="the integer changes from launch to launch: each new value costs a compilation",
+        priority={"memory": 5, "balanced": 6, "compute": 7},
+        eases=("access path", "issue slots", "bytes in flight"),
+        order=225,
+        effect=Effect.assumed(1.0, 1.60),
+    )
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        if facts.kernel not in source.kernels:
+            return []
+        function = source.kernels[facts.kernel]
+        free = [param.name.value for param in function.params.params if param.annotation is None]
+        served = [passed(source, launch) for launch in served_launches(facts)] if free else []
+        fixed = " ".join(name for name in free if _is_one_integer([each.get(name) for each in served]))
+        why = "equal in all served shapes"
+        return [Site.at(source, function, f"integers of {facts.kernel}", (fixed,), why=why)] if fixed else []
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function, names = site.function_here(source), str(value).split()
+        plain = {param.name.value: param for param in function.params.params if param.annotation is None}
+        if not names or not plain.keys() >= set(names):
+            raise NotApplicable(f"'{value}' names parameters that are not plain; those are {', '.join(plain)}")
+        constant = cst.Annotation(cst.parse_expression(f"{source.tile_module}.Constant[int]"))
+        changes: Changes = {plain[name]: plain[name].with_changes(annotation=constant) for name in names}
+        return source.replaced(changes)
+
+
+def _is_one_integer(values: Sequence[Any]) -> bool:
+    return bool(values) and all(type(value) is int and value == values[0] for value in values)
+
+
+ENTRY = ConstantArguments()

@@ -1,0 +1,134 @@
+"""Numbers of the launch that become constants, and the masks and bound checks that are not needed then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import libcst as cst
+import pytest
+from tests.playbook.configured import MATMUL
+from tests.playbook.gathers import ROW, copy
+from tests.playbook.kit import changed_lines, only, verdict
+from tests.playbook.test_alignment_facts import FLAT
+
+from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.entries import check_bounds, constant_arguments, wide_access
+from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
+
+GROUPS = '''\
+"""Groups of a flat array, each divided by its largest element."""
+
+import cuda.tile as ct
+import numpy as np
+import tilewright as tw
+
+
+@ct.kernel
+def scaled(x, q, s, stride, n, size, groups, BLOCK: ct.Constant[int], ROWS: ct.Constant[int]):
+    rows = ct.bid(0) * ROWS + ct.arange(ROWS, dtype=ct.int32)[:, None]
+    columns = ct.arange(BLOCK, dtype=ct.int32)
+    mask = columns < n
+    places = rows * stride + columns
+    values = ct.astype(ct.gather(x, (places,), check_bounds=True, padding_value=0.0), ct.float32)
+    largest = ct.max(ct.abs(values), axis=1, keepdims=True)
+    beyond = ct.full((BLOCK,), size, dtype=ct.int32)
+    masked = ct.where(mask, places, beyond)
+    ct.scatter(q, (masked,), ct.astype(values / ct.maximum(largest, 1e-10), q.dtype), check_bounds=True)
+    ct.scatter(s, (ct.where(rows < groups, rows, groups),), largest)
+
+
+def reference(x, G):
+    rows = x.reshape(G, 128)
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    return (rows / np.maximum(largest, 1e-10)).reshape(-1), largest.reshape(-1)
+
+
+def launch(x, q, s, G, config):
+    return tw.Launch(scaled, (-(-G // config.ROWS),), (x, q, s, 128, 128, G * 128, G, 128, config.ROWS))
+
+
+task = tw.Task(
+    name="scaled",
+    tensors={
+        "x": tw.Tensor(("G * 128",), "bfloat16"),
+        "q": tw.Output(("G * 128",), "bfloat16"),
+        "s": tw.Output(("G",), "float32"),
+    },
+    reference=reference,
+    launch=launch,
+    flops=lambda G: 256 * G,
+    space=tw.Space(constants={"ROWS": (8, 16)}, shipped={"ROWS": 8}),
+    workloads={"many": {"G": 4096}, "ragged": {"G": 1001}},
+)
+'''
+RAGGED = GROUPS.replace('"many": {"G": 4096}', '"many": {"G": 4095}')
+NARROW = GROUPS.replace("128, 128, G * 128", "128, 100, G * 128")
+
+
+class TestConstantArguments(EntryContract):
+    entry = constant_arguments.ENTRY
+    examples: ClassVar = {"groups": GROUPS}
+    elsewhere: ClassVar = {"no integer": MATMUL, "another number for each width": FLAT}
+
+
+class TestWideAccess(EntryContract):
+    entry = wide_access.ENTRY
+    examples: ClassVar = {"groups": GROUPS}
+    elsewhere: ClassVar = {"no integer": copy(ROW), "ragged": RAGGED}
+
+
+def wide(text: str, folder: Path) -> str:
+    """The text after both parts of the entry."""
+    for entry in wide_access.ENTRY.parts:
+        site = only(entry.sites(Source("task.py", text), facts_of(loaded(text, folder))))
+        text = entry.apply(Source("task.py", text), site, site.values[0])
+    return text
+
+
+def test_masks_and_checks_fall_away_where_the_launch_is_even(tmp_path: Path) -> None:
+    _, new = changed_lines(GROUPS, text := wide(GROUPS, tmp_path))
+    assert "def scaled(x, q, s, stride: ct.Constant[int], n: ct.Constant[int], size, groups," in text
+    assert "masked = ct.where(mask, places, beyond) if RAGGED else places" in new
+    assert sum("check_bounds=RAGGED" in line for line in new) == 3
+    assert "or (-(-G // config.ROWS) - 1) * config.ROWS + (config.ROWS - 1) >= G" in new, new
+    codes = codes_of(loaded(text, tmp_path))
+    before = codes_of(loaded(GROUPS, tmp_path))
+    assert before != codes and codes["many"] != codes["ragged"]
+    copies = facts_of(loaded(text, tmp_path)).codes["many"].copies
+    assert copies == {"LDG.128": 1, "STG.128": 1, "STG.32": 1}, "16 bytes at a time"
+    said = verdict(loaded(text, tmp_path))
+    assert said.verdict.startswith("correct"), said.reason
+
+
+def test_a_number_that_follows_a_dimension_is_no_constant(tmp_path: Path) -> None:
+    """One workload alone: half as many groups are served, too."""
+    text = GROUPS.replace(', "ragged": {"G": 1001}', "").replace(
+        "workloads=", "serves=lambda G: G % 512 == 0,\n    workloads="
+    )
+    site = only(constant_arguments.ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path))))
+    assert site.values == ("stride n",)
+
+
+@pytest.mark.parametrize("value", ["", "x width", "BLOCK"])
+def test_only_plain_parameters_become_constants(value: str, tmp_path: Path) -> None:
+    site = only(constant_arguments.ENTRY.sites(Source("task.py", GROUPS), facts_of(loaded(GROUPS, tmp_path))))
+    with pytest.raises(NotApplicable, match="are not plain"):
+        constant_arguments.ENTRY.apply(Source("task.py", GROUPS), site, value)
+
+
+def test_a_mask_that_is_needed_stays(tmp_path: Path) -> None:
+    text = wide(NARROW, tmp_path)
+    assert "masked = ct.where(mask, places, beyond)\n" in text and text.count("check_bounds=RAGGED") == 2
+
+
+def test_an_index_of_another_shape_keeps_its_mask(tmp_path: Path) -> None:
+    """Without the mask, the index would have one element, and store less."""
+    text = GROUPS.replace("ct.where(rows < groups, rows, groups)", "ct.where(columns < n, rows, groups)")
+    text = text.replace(",), largest)", ",), ct.broadcast_to(largest, (ROWS, BLOCK)))")
+    source = Source("task.py", text)
+    [site] = check_bounds.ENTRY.sites(source, facts_of(loaded(text, tmp_path)))
+    changed = Source("task.py", check_bounds.ENTRY.apply(source, site, site.values[0]))
+    assert len(changed.every(cst.IfExp, changed.functions["scaled"])) == 1
+    assert "ct.where(columns < n, rows, groups)," in changed.text
