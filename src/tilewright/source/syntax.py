@@ -203,7 +203,7 @@ class _Swap(cst.CSTTransformer):
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         new = self.changes.get(id(original_node), updated_node)
-        return new if isinstance(new, (cst.CSTNode, cst.FlattenSentinel)) else new(updated_node)
+        return new(updated_node) if callable(new) else new
 
 
 def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

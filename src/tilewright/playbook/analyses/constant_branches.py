@@ -1,0 +1,107 @@
+"""Finds the branches of a kernel that a launch never takes, because constants of the kernel decide them.
+
+Generic kernels choose between forms by flags: ``if TRANSPOSED: … else: …``. An analysis of one launch needs only the
+branches that are compiled.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import names_assigned
+from tilewright.records import Value
+from tilewright.source.syntax import Expression, Function, Replacement, Source, number
+
+_COMPARED: Mapping[type[cst.BaseCompOp], Callable[[float, float], bool]] = {
+    cst.Equal: operator.eq, cst.NotEqual: operator.ne, cst.LessThan: operator.lt, cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DecidedBranch:
+    """An ``if`` whose test constants decide. ``taken``: whether its body is compiled."""
+
+    node: cst.If
+    taken: bool
+
+    @property
+    def dead(self) -> cst.CSTNode | None:
+        """The block that is not compiled."""
+        return self.node.orelse if self.taken else self.node.body
+
+    def condition(self, source: Source) -> str:
+        """Returns the test, as it must be for the compiled block."""
+        test = source.code(self.node.test)
+        if not isinstance(self.node.test, cst.Name):
+            test = f"({test})"
+        return test if self.taken else f"not {test}"
+
+
+def decided_branches(source: Source, function: Function, constants: Mapping[str, Value]) -> list[DecidedBranch]:
+    """Returns the branches that ``constants``, the values of constant parameters, decide, in the order of the text."""
+    changed = names_assigned(function.body)
+    known = {name: value for name, value in constants.items() if name not in changed}
+    tests = ((node, decided(node.test, known)) for node in source.every(cst.If, function))
+    return [DecidedBranch(node, taken) for node, taken in tests if taken is not None]
+
+
+def decided(test: Expression, constants: Mapping[str, Value]) -> bool | None:
+    """Returns the value of a test; None if the constants do not decide it."""
+    match test:
+        case cst.UnaryOperation(operator=cst.Not(), expression=inside):
+            value = decided(inside, constants)
+            return None if value is None else not value
+        case cst.BooleanOperation():
+            sides = [decided(side, constants) for side in (test.left, test.right)]
+            decisive = isinstance(test.operator, cst.Or)
+            return decisive if decisive in sides else None if None in sides else not decisive
+        case cst.Comparison(comparisons=[cst.ComparisonTarget(operator=compared, comparator=right)]):
+            values = [_number(side, constants) for side in (test.left, right)]
+            function = _COMPARED.get(type(compared))
+            return None if function is None or None in values else function(*values)  # type: ignore[arg-type]
+    flag = _number(test, constants)
+    return None if flag is None else bool(flag)
+
+
+def _number(node: Expression, constants: Mapping[str, Value]) -> float | None:
+    if isinstance(node, cst.Name) and node.value in ("True", "False"):
+        return float(node.value == "True")
+    value = constants.get(node.value) if isinstance(node, cst.Name) else number(node)
+    return value if isinstance(value, (int, float)) else None
+
+
+def is_live(source: Source, node: cst.CSTNode, branches: list[DecidedBranch]) -> bool:
+    """Returns whether a node is compiled."""
+    above = set(source.parents(node))
+    return not any(branch.dead in above for branch in branches)
+
+
+def compiled_only(source: Source, branches: list[DecidedBranch]) -> Source:
+    """Returns the source without the blocks that are not compiled."""
+    changes: dict[cst.CSTNode, Callable[[cst.CSTNode], Replacement | cst.RemovalSentinel]] = {}
+    for branch in branches:
+        inner = isinstance(source.parent(branch.node), cst.If)  # ``elif``
+        changes[branch.node] = partial(_compiled, branch.taken, inner)
+    return source.changed(changes)  # type: ignore[arg-type]
+
+
+def _compiled(taken: bool, inner: bool, node: cst.CSTNode) -> Replacement | cst.RemovalSentinel:
+    """Returns what is left of a decided branch. ``inner``: whether it is the ``elif`` of another."""
+    assert isinstance(node, cst.If)
+    left: cst.Else | cst.If | None = cst.Else(node.body) if taken else node.orelse
+    if inner:
+        return cst.RemoveFromParent() if left is None else left
+    if isinstance(left, cst.Else):
+        return cst.FlattenSentinel(list(_statements(left.body)))
+    return cst.FlattenSentinel([]) if left is None else left
+
+
+def _statements(block: cst.BaseSuite) -> Iterator[cst.BaseStatement]:
+    for statement in block.body:
+        yield statement if isinstance(statement, cst.BaseStatement) else cst.SimpleStatementLine([statement])
