@@ -266,7 +266,7 @@ class _Padding:
         for size in (1 << step for step in range(times.bit_length() - 1)):
             extents = tuple(f"{size} * {each}" if size > 1 and each == self.name else each for each in shape)
             lines.append(f"    {tile} = {cat}(({tile}, {zeros}({tuple_text(extents)}, dtype={array}.dtype)), {axis})")
-        new = cst.parse_module("\n".join([*loaded, *lines]) + "\n", source.module.config_for_parsing).body
+        new = [cst.parse_statement(text) for text in (*loaded, "\n".join(lines) + "\n")]
         changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
         if loaded:
             changes[call] = cst.Name(tile)
