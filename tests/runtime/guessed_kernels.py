@@ -150,3 +150,10 @@ def looked_up(x, table, y, scale: float, TILE: ct.Constant[int]):  # type: ignor
 def resized(x, y, scale: float, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
     row, columns = ct.astype(ct.bid(0) * scale, ct.int32), ct.arange(TILE, dtype=ct.int32)
     ct.scatter(y, (ct.bid(0), columns), ct.gather(x, (row, columns)))
+
+
+@ct.kernel
+def some_rows(x, y, each: ct.Constant[int], width: ct.Constant[int]):
+    """``each`` rows a block."""
+    rows = ct.load(x, (ct.bid(0), 0), (each, width))
+    ct.store(y, (ct.bid(0), 0), rows * ct.rsqrt(ct.sum(rows * rows, axis=1, keepdims=True) + 1))

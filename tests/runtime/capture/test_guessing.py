@@ -14,6 +14,7 @@ from tilewright.runtime.capture.described import described
 from tilewright.runtime.capture.facts import Row, captured_launch, merged_extents
 from tilewright.runtime.capture.scaling import readings, scalings
 from tilewright.runtime.capture.trying import small_shape, too_large
+from tilewright.testing.entries import H200
 
 torch = pytest.importorskip("torch")
 
@@ -39,6 +40,20 @@ def test_the_tiles_of_a_product_are_found() -> None:
     assert {name: sorted(axes) for name, axes in captured.tiled.items()} == {
         "TILE_M": [("a", 0), ("c", 0)], "TILE_N": [("b", 1), ("c", 1)], "TILE_K": [("a", 1), ("b", 0)],
     }  # fmt: skip
+
+
+def test_one_row_at_a_time_may_become_several(tmp_path: Path) -> None:
+    """By no name: the constant divides only the axis that the grid counts. A width of one element is no such tile."""
+    x, y = torch.zeros(64, 32), torch.zeros(64, 32)
+    task = task_of(tmp_path, guessed_kernels.some_rows, (64,), x, y, 1, 32)
+    assert task.space.constants == {"each": (1, 2, 4, 8, 16)} and verdict_of(task).startswith("correct")
+    [workload] = task.selected(None)
+    config = task.space.shipped.replace(each=4)
+    assert task.launched(config, workload.dims, task.arrays(workload.dims), H200).grid[0] == 16
+    narrow = captured_launch(
+        described(guessed_kernels.some_rows, (16,), (torch.zeros(64, 1), torch.zeros(64, 1), 4, 1))
+    )
+    assert narrow.tiled["width"] == {("x", 1), ("y", 1)} and not narrow.tiles
 
 
 def test_rows_as_long_as_another_axis_are_read_in_two_ways() -> None:

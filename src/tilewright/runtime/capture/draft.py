@@ -353,7 +353,7 @@ class TaskDraft:
         """Returns the text of a lambda: whether dimensions are at most the captured extents, with the same divisors."""
         if not self.dims:
             return "lambda: True"
-        conditions, sizes = [], facts.tiles(self.launch)
+        conditions, sizes = [], self.captured.tiles
         covering = {
             name: value for name, value in self.launch.constants.items() if name in {*sizes, *self.captured.tiled}
         }

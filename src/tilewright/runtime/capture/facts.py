@@ -94,6 +94,20 @@ class CapturedLaunch:
         shapes = {array.name: array.spec.shape for array in self.launch.arrays()}
         return frozenset(shapes[name][axis] for name, axis in self.tiled.get(constant, ()))
 
+    @property
+    def tiles(self) -> dict[str, int]:
+        """The constants that are sizes of tiles, with their values: by their names, by the program's autotuner, or as
+        a constant of 1 that divides only an axis of which each block handles one element."""
+        launch = self.launch
+        tuned = {name for each in launch.autotuned.configurations for name in each} if launch.autotuned else set[str]()
+        named = {name: value for name, value in launch.constants.items() if knobs.is_tile(name) or name in tuned}
+        sizes = {name: value for name, value in named.items() if isinstance(value, int) and value > 1}
+        sizes = {name: value for name, value in sizes.items() if knobs.is_power_of_two(value)}
+        blocks = {extent for extent in launch.grid if extent > 1}
+        ones = (name for name, value in launch.constants.items() if type(value) is int and value == 1)
+        single = (name for name in ones if len(extents := self.tiled_extents(name)) == 1 and extents <= blocks)
+        return {**sizes, **dict.fromkeys(single, 1)}
+
     def followed(self, name: str, value: int) -> tuple[int, ...]:
         """Returns the extents that an integer argument may follow, the likeliest first. A tile that covers an axis
         follows its extent, and no other one. A tile that only divides axes follows none."""
@@ -178,9 +192,9 @@ def _tiled(kernel: KernelObject, launch: DescribedLaunch) -> dict[str, frozenset
     constant has another value."""
     before, found = tile_sizes(*_tile_ir(kernel, launch)), dict[str, frozenset[Axis]]()
     for name, value in launch.constants.items():
-        if not knobs.is_power_of_two(value) or not isinstance(value, int) or value == 1:
+        if not knobs.is_power_of_two(value) or not isinstance(value, int):
             continue
-        for other in (value // 2, value * 2):
+        for other in (value // 2, value * 2) if value > 1 else (2,):
             arguments = (replace(each, value=other) if each.name == name else each for each in launch.arguments)
             with suppress(RequestError):
                 after = tile_sizes(*_tile_ir(kernel, replace(launch, arguments=tuple(arguments))))
@@ -328,13 +342,6 @@ def declared_array(array: ArraySpec) -> DeclaredArray:
     return DeclaredArray((span(array.shape, array.strides),), flat=True)
 
 
-def tiles(launch: DescribedLaunch) -> dict[str, int]:
-    tuned = {name for each in launch.autotuned.configurations for name in each} if launch.autotuned else set()
-    sizes = {name: value for name, value in launch.constants.items() if knobs.is_tile(name) or name in tuned}
-    whole = {name: value for name, value in sizes.items() if isinstance(value, int)}
-    return {name: value for name, value in whole.items() if value > 1 and knobs.is_power_of_two(value)}
-
-
 @dataclass(frozen=True)
 class Factor:
     """A factor of the grid: ``ceil(extent / tile)``, or the extent itself.
@@ -354,7 +361,7 @@ Form = tuple[Factor, ...]
 def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
     """Returns the possible forms of the whole grid, the most likely first. Each tile is in at most one factor. An axis
     without a form keeps its number of blocks, if another axis has one."""
-    launch, sizes = captured.launch, tiles(captured.launch)
+    launch, sizes = captured.launch, captured.tiles
     known = {extent for argument in launch.arrays() for extent in argument.spec.shape} | captured.products.keys()
     known |= {part for parts in captured.products.values() for part in parts}
     if captured.index_arrays:  # the number of sequences, the longest length and integer arguments count as extents, too

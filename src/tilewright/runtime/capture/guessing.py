@@ -48,6 +48,8 @@ MOST_FORMS = 6
 """The most forms of the grid that are tried."""
 MOST_FORMS_KEEPING = 3
 """The most forms that are tried for each choice of extents that stay as captured."""
+FROM_ONE = (1, 2, 4, 8, 16)
+"""The sizes that are tried for a tile of one element: programs often start there, and double it."""
 Points: TypeAlias = tuple[Mapping[str, Value], ...]
 """Configurations of an autotuner."""
 
@@ -209,9 +211,11 @@ def _try(fixed: TaskDraft, folder: Path, most: Size) -> tuple[TaskDraft, int]:
         every = autotuned.configurations
         same = (each for each in every if all(captured.get(name, value) == value for name, value in each.items()))
         return _with_points(fixed, every if has_sizes else tuple(same), folder, most)
-    sizes = facts.tiles(fixed.launch) if has_sizes else {}
+    sizes = fixed.captured.tiles if has_sizes else {}
     free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
-    nearby: dict[str, tuple[Value, ...]] = {name: (size // 2, size, size * 2) for name, size in free.items()}
+    nearby: dict[str, tuple[Value, ...]] = {
+        name: (size // 2, size, size * 2) if size > 1 else FROM_ONE for name, size in free.items()
+    }
     wide = replace(fixed, knobs=nearby, independent=fixed.free)
     with loaded(wide, folder) as task:
         shipped = task.space.shipped
@@ -280,7 +284,7 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append(f"each block of the kernel processes many tiles, so the grid of {grid} stays as captured")
     elif draft.form is None:
         stays = "it stays" if draft.dims else "all stay"
-        sizes = ", ".join(facts.tiles(captured.launch)) or "no tile"
+        sizes = ", ".join(captured.tiles) or "no tile"
         notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so {stays} as captured")
     elif not draft.dims:
         notes.append("the launch did not work with other extents, so all stay as captured")
