@@ -205,21 +205,34 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
 
     place: the function, and the line. Raises NotKnown.
     """
-    nodes = [each for each in ast.parse(source.text).body if isinstance(each, ast.FunctionDef)]
-    functions = {each.name: each for each in nodes if place[0] in source.called_by([each.name])}
     parsed = [ast.parse(text, mode="eval").body for text in expressions]
     totals, drawn = [0] * len(parsed), False
+    for reached in _blocks_at(source, kernel, launches, place):
+        values = [int(reached.value(each)) for each in parsed]
+        totals = [total + value for total, value in zip(totals, values, strict=True)]
+        drawn = drawn or any(map(reached.depends, parsed))
+    return Sums(totals[0], totals[1], drawn)
+
+
+def is_reached(source: Source, kernel: str, launches: Sequence[Launch], place: Place) -> bool:
+    """Returns whether a block of the launches gets to a line, as far as this is known. ``place``: as for `sums`."""
+    try:
+        return any(True for _ in _blocks_at(source, kernel, launches, place))
+    except NotKnown:
+        return True
+
+
+def _blocks_at(source: Source, kernel: str, launches: Sequence[Launch], place: Place) -> Iterator[Scalars]:
+    """Yields the scalars at a place in each block that gets there."""
+    nodes = [each for each in ast.parse(source.text).body if isinstance(each, ast.FunctionDef)]
+    functions = {each.name: each for each in nodes if place[0] in source.called_by([each.name])}
     for launch in launches:
         longest = max((extent for array in launch.args for extent in getattr(array, "shape", ())), default=1)
         numbers = random.Random(0)
         for block in blocks_of(launch):
             names = dict(zip(parameters(source.kernels[kernel]), launch.args, strict=False))
             scalars = Scalars(names, block, launch.grid, lambda: numbers.randint(0, longest))  # noqa: B023
-            for reached in _reached(functions, scalars, functions[kernel], place):
-                values = [int(reached.value(each)) for each in parsed]
-                totals = [total + value for total, value in zip(totals, values, strict=True)]
-                drawn = drawn or any(map(reached.depends, parsed))
-    return Sums(totals[0], totals[1], drawn)
+            yield from _reached(functions, scalars, functions[kernel], place)
 
 
 def _reached(
