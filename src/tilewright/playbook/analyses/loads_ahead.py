@@ -127,7 +127,8 @@ class LoadsAhead:
                 constant = is_constant(self.source, self.function, above.test)
                 if not constant or names_read(above.test) & set(self._assigned):
                     return None
-                found.append((self.source.code(above.test), below is above.body))
+                test, holds = branch_of(self.source, above)
+                found.append((test, holds == (below is above.body)))
             elif not isinstance(above, (cst.IndentedBlock, cst.Else)):
                 return None
             below = above
@@ -182,6 +183,14 @@ class LoadsAhead:
         return new
 
 
+def branch_of(source: Source, node: cst.If) -> tuple[str, bool]:
+    """Returns the test of an ``if`` without ``not``, and its result in the body of the ``if``."""
+    match node.test:
+        case cst.UnaryOperation(operator=cst.Not(), expression=inside):
+            return source.code(inside), False
+    return source.code(node.test), True
+
+
 class _Put(NewNames):
     """Writes an expression for another iteration, as `LoadsAhead.put` does."""
 
@@ -208,6 +217,8 @@ class _Put(NewNames):
         match updated_node.operator:
             case cst.Add() if 0 in factors:
                 return right if number(left) == 0 else left
+            case cst.Subtract() if number(right) == 0:
+                return left
             case cst.Multiply() if 1 in factors:
                 return right if number(left) == 1 else left
             case cst.Multiply() if 0 in factors and is_constant(

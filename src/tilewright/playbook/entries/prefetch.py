@@ -12,7 +12,6 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import TypeAlias
 
 import libcst as cst
@@ -20,7 +19,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.iterations import is_reached
-from tilewright.playbook.analyses.loads_ahead import Branches, LoadsAhead, LoopLoad
+from tilewright.playbook.analyses.loads_ahead import Branches, LoadsAhead, LoopLoad, branch_of
 from tilewright.playbook.analyses.removing import block_without
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription, KernelFacts, Site
@@ -124,9 +123,9 @@ def _blocks(source: Source, loop: cst.For, unread: Sequence[Line], first: Sequen
     """Returns the changes of a loop's blocks: without the statements ``unread``, and with ``first`` at the start of the
     loop, or of the branch with which it begins."""
     start: cst.CSTNode = loop.body
-    match next((each for each in loop.body.body if each not in unread), None):
-        case cst.If(test=test, body=inner) if all(branches == ((source.code(test), True),) for branches, _ in first):
-            start, first = inner, [((), text) for _, text in first]
+    head = next((each for each in loop.body.body if each not in unread), None)
+    if isinstance(head, cst.If) and all(branches[:1] == (branch_of(source, head),) for branches, _ in first):
+        start, first = head.body, [(branches[1:], text) for branches, text in first]
     added = starting_with(*_statements(source, first))
 
     def changed(block: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:
@@ -138,17 +137,27 @@ def _blocks(source: Source, loop: cst.For, unread: Sequence[Line], first: Sequen
     return {block: partial(changed, block) for block in blocks}
 
 
-def _statements(source: Source, lines: Iterable[Guarded]) -> list[cst.BaseStatement]:
+def _statements(source: Source, lines: Iterable[Guarded]) -> Sequence[cst.BaseStatement]:
     """Returns the statements, each in its branches."""
-    indent = source.module.default_indent
-    found = list[cst.BaseStatement]()
-    for branches, group in itertools.groupby(lines, itemgetter(0)):
-        text = "".join(f"{line}\n" for _, line in group)
-        for test, holds in reversed(branches):
-            inverted = f"not {test}" if test.isidentifier() else f"not ({test})"
-            text = f"if {test if holds else inverted}:\n{textwrap.indent(text, indent)}"
-        found += cst.parse_module(text, source.module.config_for_parsing).body
-    return found
+    text = _guarded(lines, source.module.default_indent)
+    return cst.parse_module(text, source.module.config_for_parsing).body
+
+
+def _guarded(lines: Iterable[Guarded], indent: str) -> str:
+    """Returns the text of statements in their branches. Neighbours share the branches that they have in common."""
+    text, before = "", Branches()
+    for outermost, group in itertools.groupby(lines, lambda line: line[0][:1]):
+        if not outermost:
+            text += "".join(f"{line}\n" for _, line in group)
+            before = ()
+            continue
+        [(test, holds)] = outermost
+        inverted = f"not {test}" if test.isidentifier() else f"not ({test})"
+        head = "else" if before == ((test, not holds),) else f"if {test if holds else inverted}"
+        inner = _guarded([(branches[1:], line) for branches, line in group], indent)
+        text += f"{head}:\n{textwrap.indent(inner, indent)}"
+        before = outermost if head != "else" else ()
+    return text
 
 
 def _outdented(text: str) -> str:
