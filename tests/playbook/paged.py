@@ -85,7 +85,8 @@ UNREACHED = PAGED.replace(
     "    # all pages",
     """    if not IS_PAGED:
         for other in range(steps):
-            total = total + ct.reshape(ct.load(keys, (other, 0, 0), (1, PAGE, TILE_N)), (PAGE, TILE_N))
+            first = ct.load(keys, (other, 0, 0), (1, PAGE, TILE_N))
+            total = total + ct.reshape(first, (PAGE, TILE_N))
     # all pages""",
 )
 TWO_PAGE_TABLES = PAGED.replace(

@@ -35,6 +35,7 @@ TWO = NORM.replace("        root =", OTHER).replace("values / root", "values / r
 CHAIN = NORM.replace("ct.load(x, (row,", "ct.load(x, (ct.load(x, (row, 0), (1, 1)).astype(ct.int32).item(),")
 
 
+OTHER_BRANCH = UNREACHED.replace("32, True))", "32, False))")
 PADDED_CHAIN = CHAIN.replace("(1, 1))", "(1, 1), padding_mode=ct.PaddingMode.ZERO)")
 
 
@@ -190,9 +191,11 @@ def test_a_chain_of_three_loads_is_not_made_ahead_as_a_whole(tmp_path: Path) -> 
     assert run_of(new, tmp_path, given=given) == run_of(TWO_PAGE_TABLES, tmp_path, given=given)
 
 
-def test_a_loop_that_the_launch_does_not_reach_is_left_alone(tmp_path: Path) -> None:
+def test_loads_that_the_launch_does_not_make_are_left_alone(tmp_path: Path) -> None:
     [site] = ENTRY.sites(Source("task.py", UNREACHED), launch_facts(UNREACHED, tmp_path))
     assert site.what.endswith("in the loop over step")
+    [site] = ENTRY.sites(Source("task.py", OTHER_BRANCH), launch_facts(OTHER_BRANCH, tmp_path))
+    assert site.what == "loads of keys in the loop over other"
 
 
 def test_a_persistent_loop_over_rows_loads_the_next_row(tmp_path: Path) -> None:

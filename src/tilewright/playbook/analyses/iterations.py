@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tilewright.playbook.analyses.dataflow import parameters
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.source.syntax import Source
 from tilewright.task.task import Launch
 
@@ -205,34 +207,48 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
 
     place: the function, and the line. Raises NotKnown.
     """
-    parsed = [ast.parse(text, mode="eval").body for text in expressions]
-    totals, drawn = [0] * len(parsed), False
-    for reached in _blocks_at(source, kernel, launches, place):
-        values = [int(reached.value(each)) for each in parsed]
-        totals = [total + value for total, value in zip(totals, values, strict=True)]
-        drawn = drawn or any(map(reached.depends, parsed))
-    return Sums(totals[0], totals[1], drawn)
-
-
-def is_reached(source: Source, kernel: str, launches: Sequence[Launch], place: Place) -> bool:
-    """Returns whether a block of the launches gets to a line, as far as this is known. ``place``: as for `sums`."""
-    try:
-        return any(True for _ in _blocks_at(source, kernel, launches, place))
-    except NotKnown:
-        return True
-
-
-def _blocks_at(source: Source, kernel: str, launches: Sequence[Launch], place: Place) -> Iterator[Scalars]:
-    """Yields the scalars at a place in each block that gets there."""
     nodes = [each for each in ast.parse(source.text).body if isinstance(each, ast.FunctionDef)]
     functions = {each.name: each for each in nodes if place[0] in source.called_by([each.name])}
+    parsed = [ast.parse(text, mode="eval").body for text in expressions]
+    totals, drawn = [0] * len(parsed), False
     for launch in launches:
         longest = max((extent for array in launch.args for extent in getattr(array, "shape", ())), default=1)
         numbers = random.Random(0)
         for block in blocks_of(launch):
             names = dict(zip(parameters(source.kernels[kernel]), launch.args, strict=False))
             scalars = Scalars(names, block, launch.grid, lambda: numbers.randint(0, longest))  # noqa: B023
-            yield from _reached(functions, scalars, functions[kernel], place)
+            for reached in _reached(functions, scalars, functions[kernel], place):
+                values = [int(reached.value(each)) for each in parsed]
+                totals = [total + value for total, value in zip(totals, values, strict=True)]
+                drawn = drawn or any(map(reached.depends, parsed))
+    return Sums(totals[0], totals[1], drawn)
+
+
+def may_run(source: Source, kernel: str, launches: Sequence[Launch], node: cst.CSTNode) -> bool:
+    """Returns whether a node of the kernel may run: not if what the launches pass decides against a branch around it."""
+    function = source.kernels[kernel]
+    changed = names_assigned(function.body)
+    for launch in launches:
+        given = zip(parameters(function), launch.args, strict=False)
+        scalars = Scalars({name: value for name, value in given if name not in changed}, (), (), lambda: 0)
+        if all(_may_hold(scalars, source.code(test), result) for test, result in _tests(source, node)):
+            return True
+    return False
+
+
+def _tests(source: Source, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """Yields the test of each ``if`` around a node, with the result with which the node runs."""
+    for above in source.parents(node):
+        if isinstance(above, cst.If):
+            yield above.test, node is above.body
+        node = above
+
+
+def _may_hold(scalars: Scalars, test: str, result: bool) -> bool:
+    try:
+        return bool(scalars.value(ast.parse(test, mode="eval").body)) == result
+    except NotKnown:
+        return True
 
 
 def _reached(

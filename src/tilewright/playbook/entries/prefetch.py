@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.iterations import is_reached
+from tilewright.playbook.analyses.iterations import may_run
 from tilewright.playbook.analyses.loads_ahead import Branches, LoadsAhead, LoopLoad, branch_of
 from tilewright.playbook.analyses.removing import block_without
 from tilewright.playbook.analyses.task_code import fresh_in
@@ -33,7 +34,14 @@ HINT = 4
 """The latency hint of loads whose addresses are loaded, too, if they are made ahead."""
 
 
-class Prefetch(Rewriting[Rewritable[cst.For]]):
+@dataclass(frozen=True, eq=False)
+class LoadingLoop(Rewritable[cst.For]):
+    """A loop with ``loads`` that can be made ahead."""
+
+    loads: Sequence[LoopLoad]
+
+
+class Prefetch(Rewriting[LoadingLoop]):
     about = EntryDescription(
         id="prefetch",
         name="loads one iteration ahead",
@@ -51,15 +59,15 @@ class Prefetch(Rewriting[Rewritable[cst.For]]):
     most = 3
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        places = [each.site(source) for each in self.found(source, facts)]
-        reached = partial(is_reached, source, facts.kernel, facts.launches)
-        return [site for site in places if reached((site.kernel, site.line))][: self.most]
+        runs = partial(may_run, source, facts.kernel, facts.launches)
+        loops = (loop for loop in self.found(source, facts) if any(runs(load.call) for load in loop.loads))
+        return [loop.site(source) for loop in itertools.islice(loops, self.most)]
 
-    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.For]]:
+    def places(self, source: Source, function: Function) -> Iterator[LoadingLoop]:
         for loop in source.every(cst.For, function):
             if _counts(source, loop) and (found := LoadsAhead(source, function, loop)).loads:
                 what = f"{_named(found.loads)} in the loop over {found.variable}"
-                yield Rewritable(loop, what, dict(_rewrites(found)))
+                yield LoadingLoop(loop, what, dict(_rewrites(found)), found.loads)
 
 
 def _rewrites(found: LoadsAhead) -> Iterator[tuple[str, Callable[[], str]]]:
