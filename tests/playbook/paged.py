@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tests.playbook.plain import HEAD
 
 PAGED = (
@@ -91,4 +93,27 @@ UNREACHED = PAGED.replace(
 )
 TWO_PAGE_TABLES = PAGED.replace(
     "(sequence, place // 2), padding_value=0)", "(sequence, ct.gather(pages, (0, step)).item() % 5), padding_value=0)"
+)
+STEPS_CHANGE = PAGED.replace("        total = total * v\n", "        total = total * v\n        steps = steps + 0\n")
+TEST_OF_THE_LOOP = PAGED.replace("if IS_PAGED:", "if is_paged:").replace(
+    "        place =", "        is_paged = IS_PAGED\n        place ="
+)
+PAGE_OUTSIDE = PAGED.replace("    # all pages", "    page = 0\n    # all pages").replace(
+    "    ct.store(out", "    if IS_PAGED:\n        total = total + page\n    ct.store(out"
+)
+TWO_BRANCHES = PAGED.replace(
+    "            k = total\n",
+    "            k = ct.reshape(ct.load(values, (step, 0, 0), (1, PAGE, TILE_N)), (PAGE, TILE_N))\n",
+)
+PAGE_OF_A_BRANCH = PAGED.replace(
+    """        if IS_PAGED:
+            v = ct.reshape(ct.load(values, (page, 0, 0), (1, PAGE, TILE_N)), (PAGE, TILE_N))
+        else:
+            v = k
+""",
+    "        v = ct.reshape(ct.load(values, (page, 0, 0), (1, PAGE, TILE_N)), (PAGE, TILE_N))\n",
+)
+_LOOP = PAGED[PAGED.index("    for step") : PAGED.index("    ct.store(out")]
+EITHER_LOOP = PAGED.replace(
+    _LOOP, "    if TILE_N == 32:\n" + textwrap.indent(_LOOP, "    ") + "    else:\n" + textwrap.indent(_LOOP, "    ")
 )

@@ -11,7 +11,13 @@ from tests.playbook.kit import run_of, verdict
 from tests.playbook.paged import (
     DEPENDS_ON_DATA,
     DEPENDS_ON_THE_LOOP,
+    EITHER_LOOP,
+    PAGE_OF_A_BRANCH,
+    PAGE_OUTSIDE,
     PAGED,
+    STEPS_CHANGE,
+    TEST_OF_THE_LOOP,
+    TWO_BRANCHES,
     TWO_PAGE_TABLES,
     UNCHECKED_PAGES,
     UNREACHED,
@@ -36,6 +42,12 @@ CHAIN = NORM.replace("ct.load(x, (row,", "ct.load(x, (ct.load(x, (row, 0), (1, 1
 
 
 OTHER_BRANCH = UNREACHED.replace("32, True))", "32, False))")
+UNLESS = NORM.replace(
+    f"        values = ct.load(x, {PADDED})\n",
+    "        if not COLUMNS > 5:\n            values = ct.zeros((1, TILE_N), ct.float32)\n        else:\n"
+    f"            values = ct.load(x, {PADDED})\n",
+)
+STRIDED = NORM.replace(f"ct.load(x, {PADDED})", "ct.gather(x, (row, i * ct.arange(TILE_N, dtype=ct.int32)))")
 PADDED_CHAIN = CHAIN.replace("(1, 1))", "(1, 1), padding_mode=ct.PaddingMode.ZERO)")
 
 
@@ -45,7 +57,8 @@ class TestPrefetch(EntryContract):
     elsewhere: ClassVar = {
         "no loop": SCALE_ROWS, "an output": WRITTEN, "pages that are written": WRITES_PAGES,
         "pages without checks": UNCHECKED_PAGES, "a branch that depends on data": DEPENDS_ON_DATA,
-        "a branch that depends on the loop": DEPENDS_ON_THE_LOOP,
+        "a branch that depends on the loop": DEPENDS_ON_THE_LOOP, "a test that the loop assigns": TEST_OF_THE_LOOP,
+        "a range that the loop changes": STEPS_CHANGE,
     }  # fmt: skip
 
 
@@ -189,6 +202,44 @@ def test_a_chain_of_three_loads_is_not_made_ahead_as_a_whole(tmp_path: Path) -> 
     assert "this_keys" not in new and "page = this_pages_.item()" in new
     given = {"pages": np.random.default_rng(3).integers(0, 20, (6, 5)), "lengths": np.arange(6)}
     assert run_of(new, tmp_path, given=given) == run_of(TWO_PAGE_TABLES, tmp_path, given=given)
+
+
+def test_a_page_that_is_read_after_the_loop_stays(tmp_path: Path) -> None:
+    new = applied(ENTRY, PAGE_OUTSIDE, tmp_path, AHEAD)
+    assert "            page = this_pages.item()\n" in new
+    given = {"pages": np.random.default_rng(3).integers(0, 20, (6, 5)), "lengths": np.arange(6) % 5 + 1}
+    assert run_of(new, tmp_path, given=given) == run_of(PAGE_OUTSIDE, tmp_path, given=given)
+
+
+def test_a_page_that_only_the_other_loop_reads_goes(tmp_path: Path) -> None:
+    """Only one of the two loops runs, and the launch decides which one."""
+    new = applied(ENTRY, EITHER_LOOP, tmp_path, AHEAD)
+    assert "this_keys" in new and "this_pages" not in new and new.count("            place = OFFSET") == 1
+
+
+def test_a_page_of_another_branch_is_not_known(tmp_path: Path) -> None:
+    new = applied(ENTRY, PAGE_OF_A_BRANCH, tmp_path, AHEAD)
+    assert "this_keys" in new and "this_values" not in new
+
+
+def test_both_branches_of_a_constant_load_ahead(tmp_path: Path) -> None:
+    new = applied(ENTRY, TWO_BRANCHES, tmp_path, AHEAD)
+    assert "    else:\n        next_values = ct.load(values, (0, 0, 0), (1, PAGE, TILE_N))\n" in new
+    pages = np.random.default_rng(3).integers(0, 20, (6, 5))
+    for branch in ("True", "False"):
+        given = {"pages": pages, "lengths": np.arange(6)}
+        old, changed = (each.replace("32, True))", f"32, {branch}))") for each in (TWO_BRANCHES, new))
+        assert run_of(changed, tmp_path, given=given) == run_of(old, tmp_path, given=given)
+
+
+def test_a_branch_without_not(tmp_path: Path) -> None:
+    new = applied(ENTRY, UNLESS, tmp_path, AHEAD)
+    assert "    if COLUMNS > 5:\n        next_x = ct.load(x, (ct.bid(0) * ROWS, 0)" in new
+
+
+def test_a_tile_keeps_its_shape_in_the_first_iteration(tmp_path: Path) -> None:
+    new = applied(ENTRY, STRIDED, tmp_path, AHEAD)
+    assert "    next_x = ct.gather(x, (ct.bid(0) * ROWS, 0 * ct.arange(TILE_N, dtype=ct.int32)))\n" in new
 
 
 def test_loads_that_the_launch_does_not_make_are_left_alone(tmp_path: Path) -> None:

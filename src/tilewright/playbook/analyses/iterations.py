@@ -225,7 +225,7 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
 
 
 def may_run(source: Source, kernel: str, launches: Sequence[Launch], node: cst.CSTNode) -> bool:
-    """Returns whether a node of the kernel may run: not if what the launches pass decides against a branch around it."""
+    """Returns whether a node of the kernel may run: what the launches pass may decide against a branch around it."""
     function = source.kernels[kernel]
     changed = names_assigned(function.body)
     for launch in launches:
