@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,17 @@ def verdict(task: Task, on: Board = H200) -> Checked:
     return next((one for one in said if not one.verdict.startswith("correct")), said[0])
 
 
-def run_of(text: str, folder: Path, output: str = "out") -> tuple[bytes, float]:
-    """The output of a task on its only workload, bit by bit, and the FLOP of its products."""
+def run_of(
+    text: str, folder: Path, output: str = "out", given: Mapping[str, np.ndarray] | None = None
+) -> tuple[bytes, float]:
+    """The output of a task on its only workload, bit by bit, and the FLOP of its products. ``given``: arrays that are
+    not random."""
     task = loaded(text, folder)
     [workload] = task.selected(None)
     arrays, rng = task.arrays(workload.dims), np.random.default_rng(7)
     runnable = Launcher(task, H200).runnable(task.space.shipped, workload.dims, arrays)
     data = {name: rng.normal(0, 1, spec.shape).astype(storage(spec.dtype)) for name, spec in arrays.items()}
+    data |= {name: array.astype(data[name].dtype).reshape(data[name].shape) for name, array in (given or {}).items()}
     memory = Memory()
     addresses = {name: memory.allocate(name, array).address for name, array in data.items()}
     done = run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)

@@ -1,8 +1,7 @@
 """Finds the names that a piece of tile code reads and assigns, and the arrays that it accesses.
 
 Entries use the results to move code safely. Code that is not understood counts as accessing every array. `reaching`
-finds the assignment that gives a name its value at a place. `without_dead` removes assignments that nothing reads after
-a change.
+finds the assignment that gives a name its value at a place.
 """
 
 from __future__ import annotations
@@ -353,60 +352,3 @@ def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition
         return Definition(statement, statement.value)
     pairs = pairs_of(statement) if isinstance(statement, cst.Assign) else ()
     return Definition(statement, next((value for target, value in pairs if value and dotted(target) == name), None))
-
-
-def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
-    """Returns the source without the assignments of ``names`` whose values ``function`` no longer reads.
-
-    Also removes assignments whose values only removed assignments read. Keeps all assignments of a name if one
-    assignment does more than compute a value.
-    """
-    pending = sorted(names)
-    while pending:
-        name = pending.pop(0)
-        tree = source.functions[function]
-        if not (lines := _plain_assignments(source, tree, name)):
-            continue
-        removed, effects = without_lines(tree.body, lines), Effects(source, tree)
-        if name not in names_read(removed) and all(effects.is_pure(line) for line in lines):
-            pending += sorted({read for line in lines for read in names_read(line)} - {name})
-            source = source.changed({tree.body: removed})
-    return source
-
-
-def _plain_assignments(source: Source, function: Function, name: str) -> list[Line]:
-    """Returns all statements that assign ``name``, if each is a plain ``name = value``; otherwise an empty list."""
-    plain = []
-    for line in source.every(Line, function):
-        match line.body:
-            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])] if target == name:
-                plain.append(line)
-    return plain if len(plain) == names_assigned(function)[name] else []
-
-
-def without_lines(body: cst.BaseSuite, lines: Sequence[cst.BaseStatement]) -> cst.BaseSuite:
-    """Returns a function's body without the statements ``lines``. A block that would be empty keeps them."""
-    removed = body.visit(_Without(lines))
-    assert isinstance(removed, cst.BaseSuite)
-    return removed
-
-
-class _Without(cst.CSTTransformer):
-    """Removes statements. Their comments move to the next statement."""
-
-    def __init__(self, lines: Sequence[cst.BaseStatement]) -> None:
-        super().__init__()
-        self.lines = lines
-
-    def leave_IndentedBlock(self, old: cst.IndentedBlock, new: cst.IndentedBlock) -> cst.IndentedBlock:
-        kept: list[cst.BaseStatement] = []
-        above: list[cst.EmptyLine] = []
-        for before, statement in zip(old.body, new.body, strict=True):
-            if before in self.lines:
-                above += getattr(before, "leading_lines", ())
-                if isinstance(before, Line) and before.trailing_whitespace.comment is not None:
-                    above.append(cst.EmptyLine(comment=before.trailing_whitespace.comment))
-            else:
-                kept.append(statement.with_changes(leading_lines=[*above, *getattr(statement, "leading_lines", ())]))
-                above = []
-        return new.with_changes(body=kept, footer=[*above, *new.footer]) if kept else new

@@ -12,7 +12,8 @@ from tilewright.source.syntax import Expression, Line, Source, argument, number
 LOG2_E = 1.4426950408889634
 _SPELLED = ("1.0 / math.log(2)", "1 / math.log(2)", "math.log2(math.e)", "1.0 / math.log(2.0)", "np.log2(np.e)")
 _LOOSE = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp, cst.BooleanOperation)
-_BINDING = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Attribute)
+_BINDING = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Attribute, cst.Subscript)
+_WEAK = (cst.BooleanOperation, cst.IfExp)
 _PRODUCTS = (cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
 _PRIMARY = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)
 
@@ -55,7 +56,8 @@ def operands_of(node: Expression) -> tuple[Expression, Expression] | None:
 def fitting(source: Source, place: cst.CSTNode, text: str) -> Expression:
     """Parses ``text`` as a replacement for ``place``. Adds parentheses if the operators around ``place`` need them."""
     new, above = cst.parse_expression(text), source.parent(place)
-    if not isinstance(new, _LOOSE) or new.lpar or not isinstance(above, _BINDING):
+    binding = (*_BINDING, *_WEAK) if isinstance(new, _WEAK) else _BINDING
+    if not isinstance(new, _LOOSE) or new.lpar or not isinstance(above, binding):
         return new
     if isinstance(above, cst.BinaryOperation) and isinstance(new, cst.BinaryOperation):
         first_factor = above.left is place and isinstance(above.operator, _PRODUCTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from tilewright.playbook.analyses.constants import constant_parameters
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, range_of, target_names
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted
@@ -19,22 +20,7 @@ class Integers:
     def __init__(self, source: Source, function: Function) -> None:
         self.source, self.function = source, function
         self._open: set[str] = set()
-        self._constants = {param.name.value for param in function.params.params if self._is_constant(param)}
-
-    def _is_constant(self, param: cst.Param) -> bool:
-        """Returns whether a parameter is annotated as ``ct.Constant[int]``, or as a name of the file for it."""
-        if param.annotation is None:
-            return False
-        written = [param.annotation.annotation]
-        written += [
-            value for _, name, value in assignments(self.source, self.source.module) if name == dotted(written[0])
-        ]
-        return any(
-            isinstance(each, cst.Subscript)
-            and self.source.tile_name(dotted(each.value)) == "Constant"
-            and self.source.code(each).replace(" ", "").endswith("[int]")
-            for each in written
-        )
+        self._constants = constant_parameters(source, function, "int")
 
     def has(self, node: Expression) -> bool:
         """Returns whether an expression is an integer, or a tile of integers."""

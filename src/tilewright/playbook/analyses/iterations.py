@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tilewright.playbook.analyses.dataflow import parameters
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.source.syntax import Source
 from tilewright.task.task import Launch
 
@@ -220,6 +222,33 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
                 totals = [total + value for total, value in zip(totals, values, strict=True)]
                 drawn = drawn or any(map(reached.depends, parsed))
     return Sums(totals[0], totals[1], drawn)
+
+
+def may_run(source: Source, kernel: str, launches: Sequence[Launch], node: cst.CSTNode) -> bool:
+    """Returns whether a node of the kernel may run: what the launches pass may decide against a branch around it."""
+    function = source.kernels[kernel]
+    changed = names_assigned(function.body)
+    for launch in launches:
+        given = zip(parameters(function), launch.args, strict=False)
+        scalars = Scalars({name: value for name, value in given if name not in changed}, (), (), lambda: 0)
+        if all(_may_hold(scalars, source.code(test), result) for test, result in _tests(source, node)):
+            return True
+    return False
+
+
+def _tests(source: Source, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """Yields the test of each ``if`` around a node, with the result with which the node runs."""
+    for above in source.parents(node):
+        if isinstance(above, cst.If):
+            yield above.test, node is above.body
+        node = above
+
+
+def _may_hold(scalars: Scalars, test: str, result: bool) -> bool:
+    try:
+        return bool(scalars.value(ast.parse(test, mode="eval").body)) == result
+    except NotKnown:
+        return True
 
 
 def _reached(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, without_lines
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.analyses.loaded_elements import LoadedElements
+from tilewright.playbook.analyses.removing import without_lines
 from tilewright.playbook.analyses.renaming import renamed
 from tilewright.source.syntax import Line, Source
 

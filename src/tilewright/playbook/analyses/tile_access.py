@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_read, parameters, reaching, without_dead
+from tilewright.playbook.analyses.dataflow import names_read, parameters, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
 from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Scalar, Span
+from tilewright.playbook.analyses.removing import without_dead
 from tilewright.playbook.analyses.task_code import argument_of, extent_of
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call, tuple_text
 from tilewright.playbook.base import NotApplicable, unless_refused

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned, names_read, without_lines
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read
+from tilewright.playbook.analyses.removing import without_lines
 from tilewright.playbook.base import KernelFacts
 from tilewright.source.syntax import Function, Line, Source, dotted
 

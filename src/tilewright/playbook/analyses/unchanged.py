@@ -13,7 +13,7 @@ no zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -65,15 +65,25 @@ def read_outside(source: Source, function: Function, loop: cst.For) -> set[str]:
     """Returns the names that the loop assigns and that are read after it, or in a loop around it."""
     around = any(isinstance(above, LOOPS) for above in source.parents(loop))
     own, start = set(names_assigned(loop)), source.place(loop)
-    inside = {id(name) for name in source.every(cst.Name, loop)}
+    apart: list[cst.CSTNode] = [loop, *(() if around else _other_branches(source, loop))]
+    inside = {id(name) for node in apart for name in source.every(cst.Name, node)}
     names = (name for name in source.every(cst.Name, function) if name.value in own and id(name) not in inside)
     return {
         name.value for name in names
-        if _is_read(source, name) and (around or source.place(name) > start) and not _is_new(source, name, loop)
+        if is_read(source, name) and (around or source.place(name) > start) and not _is_new(source, name, loop)
     }  # fmt: skip
 
 
-def _is_read(source: Source, name: cst.Name) -> bool:
+def _other_branches(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yields the branches that do not run if ``node`` runs: the ``else`` of each ``if`` whose body holds it."""
+    for above in source.parents(node):
+        if isinstance(above, cst.If) and node is above.body and above.orelse is not None:
+            yield above.orelse
+        node = above
+
+
+def is_read(source: Source, name: cst.Name) -> bool:
+    """Returns whether a name in the text is read there: not assigned, and no keyword or attribute."""
     match source.parent(name):
         case cst.AssignTarget() | cst.Param():
             return False

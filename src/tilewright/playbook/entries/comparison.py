@@ -22,16 +22,10 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import (
-    Effects,
-    assignments,
-    names_assigned,
-    names_read,
-    reaching,
-    without_dead,
-)
+from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import bare, factor_of, operands_of, text_of
 from tilewright.playbook.analyses.ranges import FLOAT, range_of_values
+from tilewright.playbook.analyses.removing import without_dead
 from tilewright.playbook.analyses.tile_shapes import Shapes, sides_of
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription, KernelFacts, NotApplicable, Site, refusal
 from tilewright.playbook.rewriting import Rewritable, Rewriting

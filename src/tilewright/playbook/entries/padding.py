@@ -12,7 +12,8 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_read, without_dead
+from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.removing import without_dead
 from tilewright.playbook.analyses.task_code import served_launches
 from tilewright.playbook.analyses.tile_reach import ends_with_array, reaches
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, unless_refused
