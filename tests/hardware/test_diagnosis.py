@@ -97,6 +97,14 @@ def test_a_measured_time_that_no_estimate_explains_is_unknown() -> None:
     assert found.limit.resource == "unknown" and "no limit that explains this" in found.limit.evidence
 
 
+def test_time_that_nothing_explains_is_lost_by_products_without_tensor_instructions() -> None:
+    """They read their operands again for each element, which no rate of a unit says."""
+    found = of(COPY, products=1e9, measured_us=1000.0)
+    assert found.limit.resource == "tensor path" and "1 GFLOP of products without" in found.limit.evidence
+    assert found.limit.lost_us > 800 and all(each.resource != "tensor path" for each in found.others)
+    assert of(COPY, products=1e9).limit.resource != "tensor path", "a predicted time has nothing that is not explained"
+
+
 def test_where_no_unit_is_full_too_few_bytes_are_under_way() -> None:
     """By Little's law: at 70 % of the bandwidth, 70 % of what it needs."""
     moving = 8192 * 65536 / H200.achievable_bandwidth() / 1e3

@@ -139,6 +139,11 @@ def diagnose(
         if bound.kind == "memory" and measured_us and not code.unread and launch.bytes_us >= MOSTLY * us:
             others = tuple(limit for limit in found if limit.resource != "bytes in flight")
             return Diagnosis(share, rung, launch.under_way(us), others)
+        if measured_us and launch.products and code.tensor_path == "none":  # each element reads its operands again
+            others = tuple(limit for limit in found if limit.resource != "tensor path")
+            return Diagnosis(
+                share, rung, ResourceLimit("tensor path", us - least, f"{speed}; {launch.untensored}"), others
+            )
         why = code.unread or f"the machine code shows no limit that explains this; next: {PROFILE}"
         return Diagnosis(share, rung, ResourceLimit("unknown", us - least, f"{speed}; {why}"), tuple(found))
     return Diagnosis(share, rung, found[0], tuple(found[1:]))
@@ -265,13 +270,18 @@ class _Examined(Launched):
             where = f"running CTAs touch {size:,.0f} MB, the L2 has {l2:,.0f} MB"
             yield ResourceLimit("traffic", self.moved_us - self.least_us, f"{times}; {where}")
 
+    @property
+    def untensored(self) -> str:
+        """Says what products without tensor instructions cost at least."""
+        done = f"{self.products / 1e9:,.3g} GFLOP of products without tensor instructions"
+        best = architecture(self.board.arch).tensor_path
+        return f"{done}: {self.board.fp32_tflops:,.0f} TFLOP/s at most, {best} reaches {self.full_rate:,.0f}"
+
     def _products(self) -> Iterator[ResourceLimit]:
         code, best = self.code, architecture(self.board.arch).tensor_path
         if code.tensor_path == "none":
             if self.products:  # other limits of such code follow from this one
-                done = f"{self.products / 1e9:,.0f} GFLOP of products without tensor instructions"
-                rates = f"{self.board.fp32_tflops:,.0f} TFLOP/s at most, {best} reaches {self.full_rate:,.0f}"
-                yield ResourceLimit("tensor path", self.together_us() - self.least_us, f"{done}: {rates}")
+                yield ResourceLimit("tensor path", self.together_us() - self.least_us, self.untensored)
             return
         rates = f"{code.tensor_path} reaches {self.rate:,.0f} TFLOP/s, {best} {self.full_rate:,.0f}"
         yield ResourceLimit("tensor path", self.products_us - self.least_us, rates)
