@@ -47,7 +47,6 @@ UNLESS = NORM.replace(
     "        if not COLUMNS > 5:\n            values = ct.zeros((1, TILE_N), ct.float32)\n        else:\n"
     f"            values = ct.load(x, {PADDED})\n",
 )
-STRIDED = NORM.replace(f"ct.load(x, {PADDED})", "ct.gather(x, (row, i * ct.arange(TILE_N, dtype=ct.int32)))")
 PADDED_CHAIN = CHAIN.replace("(1, 1))", "(1, 1), padding_mode=ct.PaddingMode.ZERO)")
 
 
@@ -237,9 +236,38 @@ def test_a_branch_without_not(tmp_path: Path) -> None:
     assert "    if COLUMNS > 5:\n        next_x = ct.load(x, (ct.bid(0) * ROWS, 0)" in new
 
 
-def test_a_tile_keeps_its_shape_in_the_first_iteration(tmp_path: Path) -> None:
-    new = applied(ENTRY, STRIDED, tmp_path, AHEAD)
-    assert "    next_x = ct.gather(x, (ct.bid(0) * ROWS, 0 * ct.arange(TILE_N, dtype=ct.int32)))\n" in new
+@pytest.mark.parametrize(
+    ("written", "first", "following"),
+    [
+        ("i + ROWS", "ROWS", "(i + 1) + ROWS"),
+        ("ROWS - i", "ROWS", "ROWS - (i + 1)"),
+        ("i * ROWS", "0", "(i + 1) * ROWS"),
+        ("ROWS * i", "0", "ROWS * (i + 1)"),
+        ("ct.arange(4) * i", "ct.arange(4) * 0", "ct.arange(4) * (i + 1)"),  # 0 would have no shape
+        ("i * ct.arange(4)", "0 * ct.arange(4)", "(i + 1) * ct.arange(4)"),
+    ],
+)
+def test_an_index_of_the_first_iteration_is_short(written: str, first: str, following: str, tmp_path: Path) -> None:
+    text = NORM.replace(f"ct.load(x, {PADDED})", f"ct.gather(x, (row, {written}))")
+    new = applied(ENTRY, text, tmp_path, AHEAD)
+    assert f"    next_x = ct.gather(x, (ct.bid(0) * ROWS, {first}))\n" in new
+    assert f"        next_x = ct.gather(x, (ct.bid(0) * ROWS + (i + 1), {following}))\n" in new
+
+
+def test_the_first_of_a_range_with_a_step(tmp_path: Path) -> None:
+    """The second iteration is at 4, and the one after the next is 6 later."""
+    new = applied(ENTRY, PAGED.replace("range(steps)", "range(1, steps, 3)"), tmp_path, AHEAD)
+    assert "        next_pages = ct.gather(pages, (sequence, (OFFSET + 4 * 2) // 2), padding_value=0)\n" in new
+    assert "(sequence, (OFFSET + (step + 6) * 2) // 2)" in new
+    new = applied(ENTRY, PAGED.replace("step * 2", "2 * step"), tmp_path, AHEAD)
+    assert "        next_pages = ct.gather(pages, (sequence, (OFFSET + 2) // 2), padding_value=0)\n" in new
+
+
+def test_a_hint_that_is_a_variable_stays(tmp_path: Path) -> None:
+    new = applied(ENTRY, PAGED.replace("latency=2", "latency=PAGE // 8"), tmp_path, f"{AHEAD}, latency=4")
+    assert new.count("latency=4") == 4 and "latency=PAGE // 8" not in new, "an expression is no variable"
+    new = applied(ENTRY, PAGED.replace("latency=2", "latency=PAGE"), tmp_path, f"{AHEAD}, latency=4")
+    assert new.count("latency=PAGE") == new.count("latency=4") == 2
 
 
 def test_loads_that_the_launch_does_not_make_are_left_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.renaming import NewNames
 from tilewright.playbook.analyses.tile_shapes import is_true, tile_call
 from tilewright.playbook.analyses.unchanged import is_read, read_outside
-from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, number, with_argument
+from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, with_argument
 
 Branches: TypeAlias = tuple[tuple[str, bool], ...]
 """The branches around a statement, from the outermost: the constant test of each ``if`` as text, and its result."""
@@ -44,7 +44,7 @@ class LoopLoad:
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
+class _KnownAhead:
     """The ``value`` that the statement ``line`` gives a name, and the loads that it ``needs``."""
 
     line: Line
@@ -64,7 +64,7 @@ class LoadsAhead:
         self.variable = dotted(loop.target)
         self.loads: list[LoopLoad] = []
         self._assigned, self._effects = names_assigned(loop.body), Effects(source, function)
-        self.given: dict[str, _Given] = {}
+        self.given: dict[str, _KnownAhead] = {}
         carried = set[str]()  # names that the loop reads before it assigns them
         for line, name, value in assignments(source, loop.body):
             carried |= names_read(value) - set(self.given)
@@ -75,7 +75,7 @@ class LoadsAhead:
                 self.loads += self._load(call, branches)
             needs = self._needs(value, branches)
             if needs is not None and self._assigned[name] == 1 and self._effects.is_pure(value):
-                self.given[name] = _Given(line, value, branches, needs)
+                self.given[name] = _KnownAhead(line, value, branches, needs)
         self.loads.sort(key=lambda load: source.place(load.call))
 
     def text(self, load: LoopLoad, at: str, loaded: Mapping[LoopLoad, str], latency: int | None = None) -> str:
@@ -84,7 +84,7 @@ class LoadsAhead:
         loaded: the names that hold the tiles of ``load.needs`` of that iteration.
         latency: the load's new hint; None keeps the old one.
         """
-        tiles = {needed.call: loaded[needed] for needed in load.needs}
+        tiles: dict[cst.CSTNode, str] = {needed.call: loaded[needed] for needed in load.needs}
         new = self.put(load.call, at, tiles)
         if latency is not None:
             assert isinstance(new, cst.Call)
@@ -165,7 +165,7 @@ class LoadsAhead:
             if given is None or not set(given.branches) <= set(branches):
                 return None
             needs |= dict.fromkeys(given.needs)
-        return tuple(needs)
+        return tuple(sorted(needs, key=lambda load: self.source.place(load.call)))
 
     def _behind(self, node: cst.CSTNode) -> set[str]:
         """Returns the names that the loop assigns and on which an expression depends, if their values are known."""
@@ -212,20 +212,21 @@ class _Put(NewNames):
     def leave_BinaryOperation(
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
     ) -> cst.BaseExpression:
-        left, right = updated_node.left, updated_node.right
-        factors = {number(left): original_node.right, number(right): original_node.left}
-        match updated_node.operator:
-            case cst.Add() if 0 in factors:
-                return right if number(left) == 0 else left
-            case cst.Subtract() if number(right) == 0:
-                return left
-            case cst.Multiply() if 1 in factors:
-                return right if number(left) == 1 else left
-            case cst.Multiply() if 0 in factors and is_constant(
-                self.loop.source, self.loop.function, factors[0]
-            ):  # a tile would keep its shape
-                return cst.Integer("0")
+        left, right = (side.evaluated_value if isinstance(side, cst.Integer) else None
+                       for side in (updated_node.left, updated_node.right))  # fmt: skip
+        match updated_node.operator, left, right:
+            case (cst.Add(), 0, _) | (cst.Multiply(), 1, _):
+                return updated_node.right
+            case (cst.Add() | cst.Subtract(), _, 0) | (cst.Multiply(), _, 1):
+                return updated_node.left
+            case (cst.Multiply(), 0, _) if self._is_constant(original_node.right):  # no tile, whose shape would be lost
+                return updated_node.left
+            case (cst.Multiply(), _, 0) if self._is_constant(original_node.left):
+                return updated_node.right
         return updated_node
+
+    def _is_constant(self, node: Expression) -> bool:
+        return is_constant(self.loop.source, self.loop.function, node)
 
 
 def _assigns_only(line: Line, name: str) -> bool:

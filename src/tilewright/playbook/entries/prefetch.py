@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import libcst as cst
 
+from tilewright.playbook.analyses.access_hints import is_variable
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.iterations import may_run
@@ -80,7 +81,7 @@ def _rewrites(found: LoadsAhead) -> Iterator[tuple[str, Callable[[], str]]]:
     """
     dependent = [load for load in found.loads if load.needs]
     yield AHEAD, partial(_ahead, found, found.loads)
-    if any(number(argument(load.call, "latency")) != HINT for load in dependent):
+    if any(_new_hint(load, HINT) not in (None, number(argument(load.call, "latency"))) for load in dependent):
         yield f"{AHEAD}, latency={HINT}", partial(_ahead, found, found.loads, HINT)
     if len(dependent) > 1:
         yield f"{dependent[0].array} {AHEAD}", partial(_ahead, found, dependent[:1])
@@ -108,7 +109,7 @@ def _ahead(found: LoadsAhead, chosen: Sequence[LoopLoad], latency: int | None = 
     last = {load: later[load] if load in read else new[load] for load in needed}
 
     def loaded(names: Mapping[LoopLoad, str], load: LoopLoad, steps: int, base: Expression) -> Guarded:
-        text = found.text(load, _place(source, loop, steps, base), new, latency if load.needs else None)
+        text = found.text(load, _place(source, loop, steps, base), new, _new_hint(load, latency))
         return load.branches, f"{names[load]} = {_outdented(text)}"
 
     start = _start(loop)
@@ -125,6 +126,11 @@ def _ahead(found: LoadsAhead, chosen: Sequence[LoopLoad], latency: int | None = 
     calls: Changes = {load.call: cst.Name(this[load]) for load in (*moved, *read)}
     whole: Changes = {loop: lambda new: cst.FlattenSentinel([*above, new.with_changes(leading_lines=())])}
     return source.replaced({**calls, **whole, **_blocks(source, loop, unread, first)})
+
+
+def _new_hint(load: LoopLoad, latency: int | None) -> int | None:
+    """Returns ``latency`` for a load whose address is loaded and whose hint is no variable; None for any other."""
+    return latency if load.needs and not is_variable(argument(load.call, "latency")) else None
 
 
 def _blocks(source: Source, loop: cst.For, unread: Sequence[Line], first: Sequence[Guarded]) -> Changes:
