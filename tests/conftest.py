@@ -91,6 +91,8 @@ def _store_of_its_own(request: pytest.FixtureRequest, stores: Iterator[Path], mo
         monkeypatch.setattr(once, "_warned", set())
 
 
+TESTS_OF_PROGRAMS = ("cli", "coordinate", "mcp", "optimize", "program", "report", "specialists")
+"""Folders whose tests start programs with torch; what torch imports for these programs is not the point."""
 STARTUP = Path(__file__).parent / "startup"
 
 
@@ -100,6 +102,13 @@ def programs_start_sooner() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(STARTUP), prepend=os.pathsep)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_of_these_start_sooner(request: pytest.FixtureRequest) -> None:
+    """For the fixtures of modules, too."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] in TESTS_OF_PROGRAMS:
+        request.getfixturevalue("programs_start_sooner")
 
 
 @pytest.fixture
