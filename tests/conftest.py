@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import itertools
 import os
+import pickle
 import random
 import secrets
 import shutil
@@ -90,6 +91,8 @@ def _store_of_its_own(request: pytest.FixtureRequest, stores: Iterator[Path], mo
         monkeypatch.setattr(once, "_warned", set())
 
 
+TESTS_OF_PROGRAMS = ("cli", "coordinate", "mcp", "optimize", "program", "report", "specialists")
+"""Folders whose tests start programs with torch; what torch imports for these programs is not the point."""
 STARTUP = Path(__file__).parent / "startup"
 
 
@@ -99,6 +102,13 @@ def programs_start_sooner() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(STARTUP), prepend=os.pathsep)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_of_these_start_sooner(request: pytest.FixtureRequest) -> None:
+    """For the fixtures of modules, too."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] in TESTS_OF_PROGRAMS:
+        request.getfixturevalue("programs_start_sooner")
 
 
 @pytest.fixture
@@ -125,7 +135,7 @@ def tilegym() -> None:
 
 TESTS_OF_THE_TOOLS = ("compile", "languages", "machine_code", "tools")
 """Folders of the tests that look at the compiler and the disassembler themselves: there each call is a real one."""
-_DISASSEMBLED: dict[tuple[object, ...], Any] = {}
+_DISASSEMBLED: dict[str, Sequence[Any]] = {}
 
 
 @pytest.fixture(scope="session")
@@ -139,14 +149,15 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal bytecode is compiled once a session, equal machine code disassembled once: by the real tools, whose files
-    are then copied. Other processes, other compilers and what fails are left alone."""
+    """Equal bytecode is compiled once a session, equal machine code disassembled once (a start of nvdisasm takes 0.4 s
+    of processor time): by the real tools, whose files are then copied. Other processes, other compilers and what fails
+    are left alone."""
     if request.path.relative_to(Path(__file__).parent).parts[0] in TESTS_OF_THE_TOOLS:
         return
     from tilewright.machine_code import cubin
     from tilewright.tools import child
 
-    run, nvdisasm = child.run, cubin._nvdisasm
+    run, disassembled = child.run, cubin._disassembled
 
     def run_once(command: Sequence[str], seconds: float, *rest: Any, **options: Any) -> child.Finished:
         paths = [word.rpartition("=")[2] for word in command if word.endswith((".tileirbc", ".cubin", ".yaml"))]
@@ -169,14 +180,22 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
             shutil.copy(kept / file.name, file)
         return child.Finished(0, "", "")
 
-    def nvdisasm_once(options: Sequence[str], sm: int, file: Path) -> child.Finished:
-        key = (str(cubin.find_nvdisasm()), *options, sm, file.read_bytes())
-        if key not in _DISASSEMBLED:
-            done = nvdisasm(options, sm, file)
-            if done.returncode:
-                return done
-            _DISASSEMBLED[key] = done
-        return _DISASSEMBLED[key]
+    def disassembled_once(sm: int, codes: Sequence[bytes]) -> list[Any]:
+        keys = [hashlib.sha256(f"{cubin.find_nvdisasm()} {sm}".encode() + code).hexdigest() for code in codes]
+        for key in keys:
+            with suppress(OSError):
+                if key not in _DISASSEMBLED:
+                    _DISASSEMBLED[key] = pickle.loads((compiled / key).read_bytes())
+        new = {key: code for key, code in zip(keys, codes, strict=True) if key not in _DISASSEMBLED}
+        read = dict(zip(new, disassembled(sm, list(new.values())) if new else (), strict=True))
+        for key, listing in read.items():
+            if not isinstance(listing, Exception):
+                _DISASSEMBLED[key] = listing
+                handle, written = tempfile.mkstemp(dir=compiled)  # another worker may read the same
+                os.write(handle, pickle.dumps(listing))
+                os.close(handle)
+                Path(written).rename(compiled / key)
+        return [read[key] if key in read else _DISASSEMBLED[key] for key in keys]
 
     monkeypatch.setattr(child, "run", run_once)
-    monkeypatch.setattr(cubin, "_nvdisasm", nvdisasm_once)
+    monkeypatch.setattr(cubin, "_disassembled", disassembled_once)

@@ -101,9 +101,19 @@ def tree(module: str) -> ast.Module:
     return ast.parse(modules()[module].read_text())
 
 
-def absolute_imports(module: str) -> Iterator[str]:
+@cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(module)))
+
+
+@cache
+def absolute_imports(module: str) -> tuple[str, ...]:
     """Dotted names that a module imports, at its top or inside a function."""
-    for node in ast.walk(tree(module)):
+    return tuple(_imports(module))
+
+
+def _imports(module: str) -> Iterator[str]:
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -114,12 +124,14 @@ def absolute_imports(module: str) -> Iterator[str]:
                 yield whole if whole.removeprefix("tilewright.") in modules() else node.module
 
 
-def own_imports(module: str) -> set[str]:
+@cache
+def own_imports(module: str) -> frozenset[str]:
     """The modules of this package that a module imports."""
     inside = (name for name in absolute_imports(module) if name.split(".")[0] == "tilewright")
-    return {name.removeprefix("tilewright").removeprefix(".") for name in inside} - {module}
+    return frozenset(name.removeprefix("tilewright").removeprefix(".") for name in inside) - {module}
 
 
+@cache
 def room(module: str) -> str:
     """The folder of ``LAYERS`` that a module is in; ``""`` for the package's own `__init__`."""
     rooms = LAYERS.split()
@@ -128,6 +140,7 @@ def room(module: str) -> str:
     return module
 
 
+@cache
 def level(module: str) -> int:
     """How far down in ``LAYERS``."""
     return next(at for at, line in enumerate(LAYERS.strip().splitlines()) if room(module) in line.split())
@@ -219,10 +232,11 @@ def test_an_example_is_short() -> None:
         assert ast.get_docstring(ast.parse(example.read_text())), example
 
 
+@cache
 def defined(module: str) -> set[str]:
     """The names at the top of a module, and the modules of a folder."""
     names = {name.removeprefix(f"{module}.") for name in modules() if name.startswith(f"{module}.")}
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -264,7 +278,7 @@ def test_words_and_not_codes() -> None:
 def test_a_class_name_has_one_meaning() -> None:
     named: dict[str, list[str]] = {}
     for module in modules():
-        for node in ast.walk(tree(module)):
+        for node in nodes(module):
             if isinstance(node, ast.ClassDef):
                 named.setdefault(node.name, []).append(module)
     assert not {name: where for name, where in named.items() if len(where) > 1}

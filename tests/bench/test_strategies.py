@@ -21,11 +21,13 @@ def workloads(bench: ModuleType) -> list[Any]:
     return [each for path in bench.RECORDED for each in bench.recorded(path)]
 
 
-def test_all_compiled_is_nearly_no_regret(bench: ModuleType, workloads: list[Any]) -> None:
-    """What is left is the error of the prediction: ten are raced."""
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_all_compiled_is_nearly_no_regret(bench: ModuleType, workloads: list[Any], every: int) -> None:
+    """What is left is the error of the prediction: ten are raced. A third of the workloads, or all."""
     assert len(workloads) == 65
-    regrets = [replay.regret for replay in bench.alone(workloads, strategy_of("exhaustive"), 1.0, 0)]
-    assert all(0 <= regret < 0.06 for regret in regrets) and sum(regret <= 0.01 for regret in regrets) >= 64
+    replays = bench.alone(workloads[::every], strategy_of("exhaustive"), 1.0, 0)
+    regrets = [replay.regret for replay in replays]
+    assert all(0 <= regret < 0.06 for regret in regrets) and sum(regret > 0.01 for regret in regrets) <= 1
 
 
 def test_with_a_quarter_compiled_the_default_is_better_than_without_expected_times(

@@ -113,7 +113,7 @@ ON_ONE_LINE = {
 }
 
 
-@pytest.mark.parametrize("how", ON_ONE_LINE)
+@pytest.mark.parametrize("how", [pytest.param("a lambda", marks=pytest.mark.long), "a function", "a default"])
 def test_a_launch_in_a_function_of_one_line(tmp_path: Path, how: str) -> None:
     """Its name is that of a function of the task file, too."""
     call = HOST[HOST.index("ct.launch(") : HOST.index("    return y")].rstrip()

@@ -144,18 +144,18 @@ def test_only_kernels_of_cutile_have_expected_times(task: Task) -> None:
         assert (search.space.expected is not None) == known
 
 
-def test_a_time_limit_keeps_the_best_so_far(task: Task, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", [None, "exhaustive", pytest.param("local", marks=pytest.mark.long)])
+def test_a_time_limit_keeps_the_best_so_far(task: Task, tmp_path: Path, strategy: str | None) -> None:
     """All strategies, also the one that asks for everything at once. Each workload gets a share."""
-    for strategy in (None, "exhaustive", "local"):
-        with TuneLedger(tmp_path / "ledger.db") as store:
-            found = tune(task, arch="sm_90", seconds=4, strategy=strategy, store=store)
-            assert store.load(found.run) == found
-        for workload in found.workloads:
-            assert workload.best is not None and workload.best.checked is not None and workload.best.checked.right
-            assert workload.searched is not None and not workload.searched.complete
-            assert 1 <= workload.searched.compiled == len(workload.candidates) < workload.searched.of
-            assert "time limit of 4 s" in workload.searched.why
-            assert task.space.shipped in {each.configuration for each in workload.candidates}
+    with TuneLedger(tmp_path / "ledger.db") as store:
+        found = tune(task, arch="sm_90", seconds=4, strategy=strategy, store=store)
+        assert store.load(found.run) == found
+    for workload in found.workloads:
+        assert workload.best is not None and workload.best.checked is not None and workload.best.checked.right
+        assert workload.searched is not None and not workload.searched.complete
+        assert 1 <= workload.searched.compiled == len(workload.candidates) < workload.searched.of
+        assert "time limit of 4 s" in workload.searched.why
+        assert task.space.shipped in {each.configuration for each in workload.candidates}
 
 
 def test_the_number_of_candidates_is_kept_and_the_command_repeats_it(task: Task, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import libcst as cst
 
 from tilewright.errors import TaskError
-from tilewright.source.parsed import Node, Parsed
+from tilewright.source.parsed import Node, Parsed, children
 from tilewright.source.source_file import SourceFile
 from tilewright.source.values import Known, value_of_text
 
@@ -208,7 +208,7 @@ class _Swap(cst.CSTTransformer):
 
 def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
-    for child in node.children:
+    for child in children(node):
         yield from _walk(child)
 
 

@@ -59,7 +59,8 @@ class CuTile(Language):
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         try:
-            kernel = launch.kernel.replace_hints(**_given(hints))
+            given = _given(hints)
+            kernel = launch.kernel.replace_hints(**given) if given else launch.kernel
             signature = signature_of(kernel, launch.args)
             code = _exported(kernel, signature, arch)
             same_as = b"" if kernel is (plain := _plain(kernel, arch)) else digest_of(_exported(plain, signature, arch))
@@ -162,6 +163,8 @@ EXPORTED, FRONT_ENDS = 256, 32
 kernel for the same signature hundreds of times. A search lowers a kernel once for each set of hints."""
 _EXPORTED: dict[Hashable, bytes] = {}
 _FRONT_ENDS: dict[Hashable, Callable[[ct.kernel], bytes]] = {}
+_SYMBOLS: dict[Hashable, str | None] = {}
+"""The mangled names of kernels, by function and signature; at most `EXPORTED`."""
 _CUBINS: dict[Hashable, bytes] = {}
 """The cubins that `CuTile.remember` stored, by their key in cuTile's disk cache; at most `EXPORTED`."""
 
@@ -231,7 +234,10 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
         raise TypeError(f"the kernel takes {len(annotations)} arguments, the launch passes {len(args)}")
     parameters = [_constraint(arg, annotation) for arg, annotation in zip(args, annotations, strict=True)]
     signature = compilation.KernelSignature(parameters, _convention(extents, kernel, has_tuple))
-    return signature.with_mangled_symbol(private.function_name(kernel))
+    name = private.function_name(kernel)
+    key = name, repr(signature.parameters), repr(signature.calling_convention)
+    symbol = _cached(_SYMBOLS, EXPORTED, key, lambda: signature.with_mangled_symbol(name).symbol)
+    return signature.with_symbol(symbol)
 
 
 def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel, has_tuple: bool) -> compilation.CallingConvention:

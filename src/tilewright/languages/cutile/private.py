@@ -153,7 +153,11 @@ class Annotation:
 
 def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
     """Returns the annotation of each parameter, in the order of the signature."""
-    function = python_function(kernel)
+    return _annotations(python_function(kernel))
+
+
+@functools.lru_cache(256)  # a check lowers one kernel hundreds of times
+def _annotations(function: FunctionType) -> tuple[Annotation, ...]:
     hints = typing.get_type_hints(function, include_extras=True)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     return tuple(_annotation(hints.get(name)) for name in names)

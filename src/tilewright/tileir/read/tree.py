@@ -148,6 +148,10 @@ Hints: TypeAlias = Mapping[str, Mapping[str, int | bool]]
 """The values of compiler hints, by architecture (or ``default``) and name of the hint."""
 
 
+VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "args", "indices"})
+"""Operands that may have any number of values."""
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """A list of operations inside another operation. ``arguments``: pairs of a name, with its ``%``, and a type."""
@@ -182,6 +186,15 @@ class Op:
         places = (self.operands.get(name, ()) for name in ("view", "source", "destination", "pointers"))
         return next((place[0] for place in places if place), None)
 
+    @cached_property
+    def given(self) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+        """The operands that the interpreter passes to a handler: name, values, and whether they are passed as a tuple.
+
+        Tokens and absent operands are not passed.
+        """
+        kept = ((name, names, name in VARIADIC) for name, names in self.operands.items())
+        return tuple(each for each in kept if each[2] or (each[1] and each[0] not in ("token", "tokens")))
+
     def tile(self, operand: str | None = None) -> TileType:
         """Returns the type of ``operand``, by default of the first result. The type must be a tile."""
         type_ = self.operand_types[operand][0] if operand else self.result_types[0]
@@ -213,8 +226,12 @@ class KernelEntry:
     location: Location | None = None
 
     def walk(self) -> Iterator[Op]:
-        for op in self.body:
-            yield from op.walk()
+        """Yields all operations in the order of the text. They are listed once, because a check runs a kernel often."""
+        return iter(self._ops)
+
+    @cached_property
+    def _ops(self) -> tuple[Op, ...]:
+        return tuple(inner for op in self.body for inner in op.walk())
 
 
 @dataclass(frozen=True, eq=False)

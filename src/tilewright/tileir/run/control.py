@@ -22,9 +22,6 @@ from tilewright.tileir.watch.decisions import Decisions
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
-VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "args", "indices"})
-"""Operands that a handler gets as a tuple. Tokens and absent operands are not passed to a handler."""
-
 Value = Any
 """An array, a view, `Unknown`, or None for a token. The first axis of an array is the blocks; its length is 1 if all
 blocks share the value."""
@@ -183,9 +180,8 @@ class BlockExecutor:
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
         """Returns the results of an operation that is not in `CONTROL`."""
         values = {
-            name: tuple(frame[value] for value in names) if name in VARIADIC else frame[names[0]]
-            for name, names in op.operands.items()
-            if name in VARIADIC or (names and name != "token" and name != "tokens")
+            name: tuple([frame[value] for value in names]) if variadic else frame[names[0]]
+            for name, names, variadic in op.given
         }
         if op.address and self.world.samples and self.world.needed.isdisjoint(op.results):
             return self._unknown(op, values) or ()

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TypeAlias
@@ -55,6 +55,7 @@ AWAKE = np.iinfo(np.int64).max  # in place of the first address that a sleeping 
 AT_MOST = 4096  # the limit of blocks in a run whose blocks may wait for one another
 
 
+@lru_cache(64)
 def may_wait(entry: KernelEntry) -> bool:
     """Tells whether a block may spin until another block has written."""
     inside = (inner for op in entry.walk() if op.name == "loop" for inner in op.walk())
@@ -239,10 +240,9 @@ def run(
     whose addresses depend on data, and TypeError if the arguments do not match the parameters.
     """
     kernel = module.entry(entry)
-    for op in kernel.walk():
-        if op.name not in IMPLEMENTED:
-            place = f" ({op.location})" if op.location else ""
-            raise Unsupported(f"operation '{op.name}' is not implemented{place}")
+    if (unknown := _unknown(kernel)) is not None:
+        place = f" ({unknown.location})" if unknown.location else ""
+        raise Unsupported(f"operation '{unknown.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
     names = None
     if dry:
@@ -278,6 +278,11 @@ def run(
     findings, counts = (*world.findings, *memory.findings), world.counter.counts(len(blocks), total)
     undefined = tuple(location for location in world.undefined if location is not None)
     return Executed(findings, counts, tuple(world.prints), len(blocks), undefined)
+
+
+@lru_cache(64)  # a check runs one kernel hundreds of times
+def _unknown(kernel: KernelEntry) -> Op | None:
+    return next((op for op in kernel.walk() if op.name not in IMPLEMENTED), None)
 
 
 def _batches(
@@ -341,6 +346,7 @@ def _run_batch(world: World, kernel: KernelEntry, bound: dict[str, Array], block
     executor.forget()
 
 
+@lru_cache(64)
 def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:
     """Returns the number of elements of the largest tile among the results called ``names``, by default all results."""
     results = (pair for op in kernel.walk() for pair in zip(op.results, op.result_types, strict=True))

@@ -7,6 +7,7 @@ define a value, and through the values that loops and branches carry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from tilewright.tileir.read.tree import KernelEntry, Op
 
@@ -17,6 +18,7 @@ LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_ca
 LEAVES = ("continue", "break", "yield")
 
 
+@lru_cache(64)
 def needed(entry: KernelEntry) -> frozenset[str]:
     """Returns the names of the values that addresses and control flow depend on."""
     ops = list(entry.walk())

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -287,7 +288,8 @@ NO_ADDRESS = 0
 """The value in `assumed_strides` for a stride on which no address depends. Other values are numbers of bits."""
 
 
-def assumed_strides(kernel: KernelEntry) -> dict[str, int]:
+@lru_cache(64)  # a check runs one kernel hundreds of times
+def assumed_strides(kernel: KernelEntry) -> Mapping[str, int]:
     """Maps each result of ``assume`` that is a stride of a tensor view to the number of bits of an element.
 
     For an axis of extent 1, cuTile 1.7 always assumes that the stride is a multiple of 16 bytes. The compiler then
