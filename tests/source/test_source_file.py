@@ -24,6 +24,7 @@ OTHERS = {
     "playbook/analyses/edited_files.py": "which statements the kernel needs",
     "playbook/analyses/iterations.py": "the statements that set a loop's bounds, which are evaluated",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
+    "playbook/entries/prefetch.py": "statements that it writes itself, in branches",
     "playbook/entries/scan.py": "what the launch passes for an extent, which is evaluated",
     "program/findings/loops.py": "where the loops of a program are, whose operations were recorded",
     "program/reading/module.py": "whether two expressions mean the same",
