@@ -40,7 +40,6 @@ from tilewright.race.stats import geometric_mean
 Row = dict[str, Any]
 UNSLOTH = "tilegym.suites.unsloth.cutile"
 FLASHINFER = "tilegym.suites.flashinfer.cutile"
-MODELS = "tilegym.transformers"
 
 
 def fp8(*shape: int) -> torch.Tensor:
@@ -132,23 +131,19 @@ KINDS |= {
         f"{OPS}.fp8_quantization_matmul", "w8a8_block_fp8_matmul", fp8(4096, 7168), fp8(4096, 7168), f32(4096, 56),
         f32(32, 56), [128, 128], output_dtype=torch.bfloat16,
     ),
-    "lfm2_causal_conv1d": lambda: called(
-        f"{MODELS}.lfm2_moe.kernels.causal_conv1d_prefill", "lfm2_causal_conv1d_fn_cutile", bf16(1, 2048, 32768),
-        bf16(2048, 3),
-    ),
     "gelu": lambda: called(f"{OPS}.activation.gelu", "gelu", bf16(16384, 8192)),
-    "causal_conv1d_silu": lambda: called(
-        f"{MODELS}.qwen3_5.kernels.causal_conv1d_prefill_silu", "causal_conv1d_prefill_silu_cutile",
-        bf16(1, 8192, 16387), bf16(8192, 4), 16384,
-    ),
     "mhc_sinkhorn": lambda: called(f"{OPS}.experimental.mhc", "mhc_sinkhorn", f32(65536, 24), 4),
     "grpo_loss": lambda: called(
         f"{LIGER}.grpo_loss", "grpo_loss", bf16(4, 1025, 32000), f32(4, 1024), None,
         torch.randint(0, 32000, (4, 1024)), f32(4), None, temperature=1.0, beta=0.0, reduce=False,
     ),
-    "gdr_preprocess": lambda: called(
-        f"{MODELS}.qwen3_5.kernels.gdr_preprocess", "gdr_preprocess_cutile", bf16(1, 32768, 32), bf16(1, 32768, 32),
-        f32(32), f32(32),
+    "ragged_bmm": lambda: called(
+        f"{FLASHINFER}.gemm.ragged_bmm", "ragged_bmm", bf16(8192, 4096), bf16(16, 4096, 4096),
+        torch.arange(0, 8193, 512, dtype=torch.int32), 512,
+    ),
+    "fused_neighborhood_attention": lambda: called(
+        f"{LIGER}.fused_neighborhood_attention", "fused_neighborhood_attention",
+        *(bf16(4, 32, 4096, 128) for _ in "qkv"),
     ),
 }  # fmt: skip
 SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode", "relu_squared")
