@@ -223,18 +223,22 @@ def stays_inside(source: Source, call: cst.Call, numbers: LaunchNumbers) -> Insi
         bounds.conditions.append(Below(last, numbers.extent(dotted(array), axis)))
     if any(each.holds is False for each in bounds.conditions):
         raise NotApplicable(f"{source.code(call)} goes beyond its array for all shapes")
-    return Inside(tuple(dict.fromkeys(each for each in bounds.conditions if not each.holds)), tuple(bounds.chosen))
+    known = {Below(0, size) for size in bounds.sizes}
+    open_ = (each for each in bounds.conditions if not each.holds and each not in known)
+    return Inside(tuple(dict.fromkeys(open_)), tuple(bounds.chosen))
 
 
 @dataclass
 class _Bounds:
-    """Bounds expressions of one access. ``conditions``, ``chosen``: as in `Inside`."""
+    """Bounds expressions of one access. ``conditions``, ``chosen``: as in `Inside`. ``sizes``: the extents of tiles,
+    which are at least 1."""
 
     source: Source
     kernel: Function
     numbers: LaunchNumbers
     conditions: list[Below] = field(default_factory=list)
     chosen: list[tuple[cst.Call, Expression]] = field(default_factory=list)
+    sizes: list[Number] = field(default_factory=list)
 
     def last_elements(self, call: cst.Call) -> Iterator[Number]:
         """Yields the last element that an access takes along each axis of its array."""
@@ -247,6 +251,7 @@ class _Bounds:
             raise NotApplicable(f"the tile of {self.source.code(call)} is not known")
         for index, written in zip(indices, shape, strict=True):
             size = int(written) if written.isdigit() else self._parameter(written)
+            self.sizes.append(size)
             before = self.largest(index) * size
             yield size - 1 if before == 0 else before + (size - 1)
 
@@ -311,7 +316,8 @@ class _Bounds:
             return self.numbers.blocks(axis) - 1
         if name == "arange" and operands and argument(node, "start") is None and argument(node, "step") is None:
             _expect_wide(self.source, node, argument(node, "dtype", 1))
-            return self.largest(operands[0]) - 1
+            self.sizes.append(self.largest(operands[0]))
+            return self.sizes[-1] - 1
         if name == "cdiv" and len(operands) == 2:
             divisor = self._only(operands[1])
             self.conditions.append(Below(0, divisor))
