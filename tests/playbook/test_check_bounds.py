@@ -19,6 +19,7 @@ for i in range(TILE):
     row = ct.bid(0) * TILE + i
     ct.store(y, (row, 0), ct.load(x, (row, 0), (1, TILE)))
 """
+LONGER = copy(ROW.replace("ct.cdiv(x.shape[1], TILE)", "ct.cdiv(x.shape[1], TILE) + 1"))
 
 
 class TestCheckBounds(EntryContract):
@@ -26,9 +27,10 @@ class TestCheckBounds(EntryContract):
     examples: ClassVar = {
         "row": copy(ROW),
         "block": copy(PLAIN, grid=BLOCK_GRID),
+        "looped": copy(LOOPED, shape='("M", 64)', dims=("M",), grid="(-(-M // config.TILE),)"),
         "tile": copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))"),
     }
-    elsewhere: ClassVar = {"ragged": RAGGED, "looped": copy(LOOPED, grid="(-(-M // config.TILE),)")}
+    elsewhere: ClassVar = {"ragged": RAGGED, "a tile too many": LONGER}
 
 
 def applied(text: str) -> str:
@@ -47,13 +49,15 @@ def test_the_launch_says_whether_its_shape_is_ragged() -> None:
 
 def test_an_extent_that_no_dimension_names_is_asked_of_the_array() -> None:
     text = copy(ROW).replace('tw.Tensor(("M", "N")', "tw.Tensor(shape")
-    assert "ragged = x.shape[1] % config.TILE != 0 or N % config.TILE != 0" in applied(text)
+    _, new = changed_lines(text, applied(text))
+    assert "or x.shape[1] % config.TILE != 0" in new
+    assert "or ((x.shape[1] + (config.TILE - 1)) // config.TILE - 1) * config.TILE + (config.TILE - 1) >= N" in new
 
 
 def test_a_tile_with_a_fixed_number_must_be_there() -> None:
     body = "i = TILE + ct.arange(TILE, dtype=ct.int32)\nct.scatter(y, i, ct.gather(x, i))"
     text = applied(copy(body, shape='("M",)'))
-    assert "ragged = M % config.TILE != 0 or M < 2 * config.TILE" in text
+    assert "ragged = config.TILE + (config.TILE - 1) >= M" in text
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_a_tile_with_a_fixed_number_must_be_there() -> None:
         ("(n * 2 + 1) * TILE + ct.arange(TILE)", "((M - 1) * 2 + 1) * config.TILE + (config.TILE - 1) >= M"),
         ("2 * n", "2 * (M - 1) >= M"),
         ("n // 2 + ct.arange(TILE) % 8", "or (M - 1) // 2 + 7 >= M"),
-        ("ct.where(ct.arange(TILE) < TILE, n + ct.arange(TILE), M)", "config.TILE - 1 >= config.TILE"),
+        ("ct.where(ct.arange(TILE) < TILE, n + ct.arange(TILE), M)", "M - 1 + (config.TILE - 1) >= M"),
     ],
 )  # fmt: skip
 def test_counts_of_no_tiles_are_bounded_by_the_launch(index: str, ragged: str) -> None:
@@ -72,7 +76,7 @@ def test_counts_of_no_tiles_are_bounded_by_the_launch(index: str, ragged: str) -
     assert ragged in applied(text)
 
 
-@pytest.mark.parametrize("index", ["n - 1", "ct.where(v < 1, n, 0)", "ct.gather(x, 0)", "n % TILE - n"])
+@pytest.mark.parametrize("index", ["n - 1", "ct.where(v < 1, n, 0)", "ct.gather(x, n - 1)", "n % TILE - n"])
 def test_what_has_no_bound_is_left_alone(index: str) -> None:
     with pytest.raises(NotApplicable, match="no checked access"):
         applied(copy(f"n = ct.bid(0)\nv = n\nv += 1\nct.scatter(y, {index}, 0)", shape='("M",)'))
@@ -90,7 +94,7 @@ def test_the_result_is_right_and_other_code_where_the_shape_is_even(name: str, t
 
 
 def test_the_gate_sees_a_count_that_goes_beyond_an_even_array(tmp_path: Path) -> None:
-    """A loop that is longer than the array: right with checks, and reported without them."""
-    text = copy(ROW.replace("ct.cdiv(x.shape[1], TILE)", "ct.cdiv(x.shape[1], TILE) + 1"))
+    """A loop that is not understood, and longer than the array: right with checks, and reported without them."""
+    text = LONGER.replace("range(ct.cdiv(x.shape[1], TILE) + 1)", "range(0, ct.cdiv(x.shape[1], TILE) + 1, 1)")
     assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
     assert verdict(loaded(applied(text), tmp_path)).verdict == "incorrect"

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import libcst as cst
+import numpy as np
 import pytest
 from tests.playbook.configured import MATMUL
-from tests.playbook.kit import changed_lines, only, verdict
+from tests.playbook.kit import changed_lines, only, run_of, verdict
 
 from tilewright.playbook.analyses.constant_branches import compiled_only, decided, decided_branches
 from tilewright.playbook.base import NotApplicable, Site
@@ -159,3 +160,114 @@ def test_only_the_compiled_branches_are_left() -> None:
         assert [node.target.value for node in plain.every(cst.AssignTarget)] == left.split(), plain.text  # type: ignore[attr-defined]
     source = Source("f.py", text.replace("a = 1", "A = 1"))
     assert not decided_branches(source, source.functions["f"], {"A": True}), "the name is no constant any more"
+
+
+PRODUCT = """\
+import cuda.tile as ct
+import numpy as np
+import tilewright as tw
+
+
+class helper:
+    @staticmethod
+    def total(tile):
+        return ct.sum(tile, axis=1)
+
+
+@ct.kernel
+def product(a, b, out, H: ct.Constant[int], G: ct.Constant[int], N: ct.Constant[int], E: ct.Constant[float]):
+    n = ct.bid(0)
+    zero = ct.zeros((N, H), dtype=ct.float32)
+    keys = ct.load(a, (n, 0), (N, 64))
+    {body}
+
+
+task = tw.Task(
+    name="product",
+    tensors={{
+        "a": tw.Tensor(("L", 64), "bfloat16"),
+        "b": tw.Tensor((4, 64), "bfloat16"),
+        "out": tw.Output({shape}, "float32"),
+    }},
+    reference=lambda a, b: a @ b.T,
+    launch=lambda a, b, out, L: tw.Launch(product, (-(-L // 64),), (a, b, out, 4, 4, 64, 0.5)),
+    flops=lambda L: 2 * L * 64 * 4,
+    serves=lambda L: L % 64 == 0,
+    space=tw.Space(shipped={{}}),
+    workloads={{"only": {{"L": 128}}}},
+)
+"""
+LOAD, MULTIPLY = "q = ct.load(b, (0, 0), (H, 64))", "s = ct.mma(keys, ct.transpose(q), zero)"
+STORE = "ct.store(out, (n, 0), {})"
+ROWS = ("total = {}", "r = ct.reshape(total, (N,))", "ct.store(out, (n,), r)")
+ATTACKS = {
+    "rows mixed": ("t = ct.reshape(s, (1, H, N))", "ct.store(out, (n, 0, 0), t)"),
+    "rows merged": ("t = ct.reshape(s, (-1,))", "ct.store(out, (n,), t)"),
+    "another shape": ("t = ct.reshape(ct.ones((N, 4), dtype=ct.float32), (N, H))", STORE.format("t")),
+    "another constant of 4": ("t = ct.reshape(s + ct.ones((N, G), dtype=ct.float32), (N, H))", STORE.format("t")),
+    "a shape with a name": (
+        "SHAPE = (N, H)", "t = ct.mma(keys, ct.transpose(q), ct.zeros(SHAPE, dtype=ct.float32))", STORE.format("t"),
+    ),
+    "a sum of another kind": (ROWS[0].format("ct.reduce(ct.exp(s), 1, lambda u, v: u + v, 0.0)"), *ROWS[1:]),
+    "a sum in a function": (
+        "def add(tile):\n        return ct.sum(tile, axis=1)", ROWS[0].format("add(ct.exp(s))"), *ROWS[1:],
+    ),
+    "a sum elsewhere": (ROWS[0].format("helper.total(ct.exp(s))"), *ROWS[1:]),
+    "a number of rows": ("t = s * ct.permute(s, (1, 0)).shape[0]", STORE.format("t")),
+    "a view": (
+        "v = b.tiled_view((H, 64))", "t = ct.reshape(v.load((0, 0)), (H, 64))", "u = ct.mma(keys, ct.transpose(t), zero)",
+        STORE.format("u"),
+    ),
+    "H has another value": ("H = 2", "t = s * H", STORE.format("t")),
+}  # fmt: skip
+LOADS = {
+    "two loads": "q = ct.load(b, (0, 0), (H, 64)) + ct.load(a, (n * 0, 0), (H, 64)) * 0",
+    "two statements": "m = n * 0; q = ct.load(b, (m, 0), (H, 64)) * 1",
+    "a load by a condition": "q = ct.load(b, (0, 0), (H, 64)) if G == 4 else ct.load(out, (0, 0, 0), (H, 64))",
+}
+FLOAT = """if E > 0:
+        s = ct.mma(keys, ct.transpose(q), zero)
+    else:
+        s = zero + ct.sum(ct.zeros((H, N), dtype=ct.float32))"""
+NAMED = """x = n
+    if x > 5 or G > 2:
+        s = ct.mma(keys, ct.transpose(q), zero)
+    else:
+        s = zero"""
+BODIES = {
+    **{name: (LOAD, MULTIPLY, *lines) for name, lines in ATTACKS.items()},
+    **{name: (load, MULTIPLY, STORE.format("s")) for name, load in LOADS.items()},
+    "a constant with a fraction": (LOAD, FLOAT, STORE.format("s")),
+    "a test of another name": (LOAD, NAMED, STORE.format("s")),
+}
+SHAPES = {"(n, 0, 0)": '("L // 64", 4, 64)', "r)": '("L",)', "(n,), t": '("L * 4",)'}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_the_result_stays(name: str, tmp_path: Path) -> None:
+    """Refusing the change is right, too."""
+    body = "\n    ".join(BODIES[name])
+    shape = next((shape for end, shape in SHAPES.items() if end in BODIES[name][-1]), '("L", 4)')
+    text = PRODUCT.format(body=body, shape=shape)
+    before = run_of(text, tmp_path)[0]
+    for site in ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path))):
+        changed = ENTRY.apply(Source("task.py", text), site, site.values[0])
+        after = run_of(changed, tmp_path)[0]
+        assert np.allclose(np.frombuffer(before, np.float32), np.frombuffer(after, np.float32), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (LOAD, MULTIPLY, STORE.format("s")),
+        (LOAD, MULTIPLY, "s = ct.transpose(s)", "s = ct.transpose(s * 2)", "s = ct.reshape(s, (1, N, H))",
+         "s = ct.reshape(s, (N, H))", STORE.format("s")),
+        (LOAD, MULTIPLY, "t = ct.sum(ct.permute(s, (1, 0)), axis=1)", "u = s + ct.reshape(t, (1, H))",
+         STORE.format("u")),
+    ],
+    ids=["plain", "one name", "exchanged axes"],
+)  # fmt: skip
+def test_what_keeps_rows_apart_is_padded(lines: tuple[str, ...], tmp_path: Path) -> None:
+    text = PRODUCT.format(body="\n    ".join(lines), shape='("L", 4)')
+    before, after = (run_of(each, tmp_path)[0] for each in (text, padded(text, tmp_path)))
+    assert np.allclose(np.frombuffer(before, np.float32), np.frombuffer(after, np.float32), rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.records import Value
 from tilewright.source.syntax import Expression, Function, Replacement, Source, number
 
@@ -44,10 +44,14 @@ class DecidedBranch:
 
 
 def decided_branches(source: Source, function: Function, constants: Mapping[str, Value]) -> list[DecidedBranch]:
-    """Returns the branches that ``constants``, the values of constant parameters, decide, in the order of the text."""
+    """Returns the branches that ``constants``, the values of constant parameters, decide, in the order of the text.
+
+    Their tests name nothing else, so that they can be evaluated anywhere in the function.
+    """
     changed = names_assigned(function.body)
     known = {name: value for name, value in constants.items() if name not in changed}
-    tests = ((node, decided(node.test, known)) for node in source.every(cst.If, function))
+    alone = [node for node in source.every(cst.If, function) if names_read(node.test) <= {*known, "True", "False"}]
+    tests = ((node, decided(node.test, known)) for node in alone)
     return [DecidedBranch(node, taken) for node, taken in tests if taken is not None]
 
 

@@ -7,6 +7,7 @@ names. So the launch can pass them to the kernel, and the patch is easy to read.
 
 from __future__ import annotations
 
+import builtins
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ import libcst as cst
 
 from tilewright.errors import TilewrightError
 from tilewright.languages import language_of
-from tilewright.playbook.analyses.dataflow import names_assigned, parameters
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters
 from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
@@ -288,7 +289,8 @@ def passed(source: Source, launch: Launch) -> dict[str, Any]:
 def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
     """Returns the declared extent (``N`` or ``128``) of an axis of the tensor that the launch passes as ``array``.
 
-    None if the extent is not a literal, or the tensor is not declared in this file.
+    None if the extent is not a literal, or the tensor is not declared in this file. Also None if the launch or the file
+    gives the tensor's or the dimension's name another meaning.
     """
     given = argument_of(source, kernel, array)
     tensors = argument(_only_call(source, "Task"), "tensors", 1) if given is not None else None
@@ -297,7 +299,13 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
     if listed is None or axis >= len(listed):
         return None
     extent = listed[axis]
-    return str(extent.evaluated_value) if isinstance(extent, cst.Integer) else _text(extent)
+    text = str(extent.evaluated_value) if isinstance(extent, cst.Integer) else _text(extent)
+    if text is None:
+        return None
+    launch = launch_of(source).function
+    named, own = names_read(cst.parse_expression(text)), parameters(launch)
+    changed = set(names_assigned(launch.body)) | (visible_at_top(source) - set(own))
+    return None if changed & {*named, dotted(given)} else text
 
 
 def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> list[cst.BaseExpression]:
@@ -319,7 +327,13 @@ def fresh_name(source: Source, name: str) -> str:
 def fresh_in(source: Source, function: str, name: str, taken: Collection[str] = ()) -> str:
     """Returns ``name``, with a number at its end if the function or the file's top level already uses that name, or if
     it is ``taken``."""
-    bound = {*taken, *source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
+    used = {node.value for node in source.every(cst.Name, source.functions[function])}
+    return numbered(name, {*taken, *used, *visible_at_top(source)})
+
+
+def visible_at_top(source: Source) -> set[str]:
+    """Returns the names that the top level of the file binds, and the builtin ones."""
+    bound = {*source.functions, *dir(builtins)}
     for statement in source.module.body:
         if isinstance(statement, cst.ClassDef):
             bound.add(statement.name.value)
@@ -327,7 +341,7 @@ def fresh_in(source: Source, function: str, name: str, taken: Collection[str] = 
             bound |= set(names_assigned(statement))
             for alias in source.every(cst.ImportAlias, statement):
                 bound.add(dotted(alias.asname.name if alias.asname is not None else alias.name).split(".")[0])
-    return numbered(name, bound)
+    return bound
 
 
 def numbered(name: str, taken: Collection[str]) -> str:

@@ -52,6 +52,9 @@ class Shapes:
     names unpack one value), and whether the statement changes the old value, as ``+=`` does.
     """
 
+    unpacked = Tile(None)
+    """The tile of a name that is unpacked from a value."""
+
     def __init__(self, source: Source, function: Function, varying: Collection[str] = ()) -> None:
         self.source, self.function, self.varying = source, function, frozenset(varying)
         self.names: dict[str, Tile] = {}
@@ -60,7 +63,7 @@ class Shapes:
         for _ in range(len(self.assigned) + 1):  # until nothing changes: a loop may read a name before its assignment
             before = dict(self.names)
             for name, value, added in self.assigned:
-                tile = Tile(None) if value is None else self._tile(value)
+                tile = self.unpacked if value is None else self._tile(value)
                 if added and tile is not None:
                     tile = _together([self.names.get(name), tile])
                 if tile is not None:
@@ -176,6 +179,21 @@ class Shapes:
         return str(value) if value is not None else self.source.code(node)
 
 
+class TurnedShapes(Shapes):
+    """As `Shapes`; also follows tiles whose axes are exchanged, and marks all that is unpacked."""
+
+    unpacked = Tile(None, varies=True)
+
+    def _call(self, node: cst.Call) -> Tile | None:
+        exchanged = turned(self.source, node)
+        tile = self._tile(exchanged[0]) if exchanged is not None else None
+        if exchanged is None or tile is None:
+            return super()._call(node)
+        axes = exchanged[1] or (1, 0)
+        known = tile.shape is not None and sorted(axes) == list(range(len(tile.shape)))
+        return Tile(tuple(tile.shape[axis] for axis in axes) if known and tile.shape else None, tile.varies)
+
+
 def sides_of(node: cst.BinaryOperation | cst.BooleanOperation | cst.Comparison) -> list[Expression]:
     """Returns the operands of an operation, from left to right."""
     if isinstance(node, cst.Comparison):
@@ -223,6 +241,22 @@ def same_elements(source: Source, call: cst.Call) -> Expression | None:
         case cst.Attribute(value=inside, attr=cst.Name(value="astype")):
             return inside
     return None
+
+
+def turned(source: Source, call: cst.Call) -> tuple[Expression, tuple[int, ...]] | None:
+    """Returns tile and order of axes of ``ct.permute(x, (1, 0))``, ``ct.transpose(x)`` and the methods; None for any
+    other call. The order is empty for the transpose of a matrix."""
+    name, place = tile_call(source, call), 1
+    inside = argument(call, "x", 0)
+    if not name and isinstance(call.func, cst.Attribute):
+        name, place, inside = call.func.attr.value, 0, call.func.value
+    if inside is None or name not in ("permute", "transpose"):
+        return None
+    if name == "transpose":
+        return None if len(call.args) > place else (inside, ())
+    axes = [number(each) for each in elements(argument(call, "axes", place)) or ()]
+    whole = tuple(axis for axis in axes if isinstance(axis, int))
+    return (inside, whole) if whole and len(whole) == len(axes) else None
 
 
 def rearranged(source: Source, call: cst.Call) -> Expression | None:

@@ -15,7 +15,7 @@ import libcst as cst
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting, text_of
-from tilewright.playbook.analyses.index_bounds import of_launch, of_launch_code, stays_inside
+from tilewright.playbook.analyses.index_bounds import Inside, Unbounded, of_launch, of_launch_code, stays_inside
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
 from tilewright.playbook.analyses.tile_shapes import Shapes, is_true
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
@@ -71,7 +71,7 @@ class CheckBounds(Entry):
         while calls := _checked(changed, site.kernel, str(value)):  # innermost first: a stored value may be a load
             changed = changed.changed({calls[-1]: with_argument(calls[-1], "check_bounds", name)})
         changed = _without_masks(changed, site.kernel, name)
-        own = {*names_assigned(task_code.launch_of(source).function.body), *source.functions}
+        own = {*names_assigned(task_code.launch_of(source).function.body), *task_code.visible_at_top(source)}
         asked = [name for each in conditions for name in sorted(names_read(cst.parse_expression(each)))]
         for parameter in dict.fromkeys(asked):
             if parameter not in own:  # not a parameter of the launch: a dimension, a tensor or ``config``
@@ -94,19 +94,31 @@ def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
 
 def _is_even(source: Source, call: cst.Call, launch: Launch) -> bool:
     """Returns whether an access needs no check in a launch."""
-    if (reached := unless_refused(reaches, source, call)) is not None:
-        return all(ends_with_array(source, reach, launch) for reach in reached)
-    return unless_refused(stays_inside, source, call, of_launch(source, launch)) is not None
+    kernel = source.function_of(call)
+    if _bounded(source, kernel, call) is None:
+        return all(ends_with_array(source, reach, launch) for reach in reaches(source, call))
+    inside = unless_refused(stays_inside, source, call, of_launch(source, launch))
+    return inside is not None and not inside.conditions
+
+
+def _bounded(source: Source, kernel: str, call: cst.Call) -> Inside | None:
+    """Returns when an access stays in its array. None if its tiles are counted by what only the kernel knows.
+
+    Raises `NotApplicable` if its index is not understood.
+    """
+    try:
+        return stays_inside(source, call, of_launch_code(source, kernel))
+    except Unbounded:
+        return None
 
 
 def _conditions(source: Source, kernel: str, calls: Sequence[cst.Call]) -> list[str]:
     """Formats the conditions that make a launch ragged: ``N % TILE != 0``, ``N < 2 * TILE``. Raises `NotApplicable`."""
-    asked, numbers = list[str](), of_launch_code(source, kernel) if calls else None
+    asked = list[str]()
     for call in calls:
-        if (reached := unless_refused(reaches, source, call)) is not None:
-            asked += _of_tiles(source, kernel, reached)
-        elif numbers is not None:
-            asked += [each.negated for each in stays_inside(source, call, numbers).conditions]
+        inside = _bounded(source, kernel, call)
+        found = _of_tiles(source, kernel, reaches(source, call)) if inside is None else inside.conditions
+        asked += [each if isinstance(each, str) else each.negated for each in found]
     return list(dict.fromkeys(asked))
 
 
@@ -115,12 +127,11 @@ def _without_masks(source: Source, kernel: str, name: str) -> Source:
 
     The mask is true everywhere then. The compiler does not see it, and accesses one element at a time.
     """
-    shapes, numbers = Shapes(source, source.functions[kernel]), of_launch_code(source, kernel)
+    shapes = Shapes(source, source.functions[kernel])
     changes: dict[cst.CSTNode, Replacement] = {}
     for call in source.calls(*KINDS[ELEMENTS], inside=source.functions[kernel]):
         given = argument(call, "check_bounds")
-        own = given is not None and dotted(given) == name and unless_refused(reaches, source, call) is None
-        inside = unless_refused(stays_inside, source, call, numbers) if own else None
+        inside = _bounded(source, kernel, call) if given is not None and dotted(given) == name else None
         for where, index in inside.chosen if inside else ():
             if (shape := shapes.of(index)) is not None and shape == shapes.of(where):
                 text = f"{source.code(where)} if {name} else {source.code(index)}"

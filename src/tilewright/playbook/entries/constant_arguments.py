@@ -4,6 +4,11 @@ A kernel is compiled once for all values of a plain integer. If the integer is a
 decides which masks are always true, and how wide an access may be. The compiler sees this only in a constant. The
 result is right for all values, but each new value costs a compilation. So the change is offered for integers that are
 equal in all shapes that the task serves: the width of a group, not the number of rows.
+
+    n = ct.full((), n, n.dtype)
+
+The kernel begins with such lines. A constant takes the type of the tile that it meets, and numbers made of constants
+do not wrap. With these lines, all arithmetic has the types that it had.
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ from typing import Any
 
 import libcst as cst
 
+from tilewright.playbook.analyses.expressions import imported
 from tilewright.playbook.analyses.task_code import passed, served_launches
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.rewriting import starting_with
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Source
 
@@ -40,16 +47,20 @@ class ConstantArguments(Entry):
         served = [passed(source, launch) for launch in served_launches(facts)] if free else []
         fixed = " ".join(name for name in free if _is_one_integer([each.get(name) for each in served]))
         why = "equal in all served shapes"
-        return [Site.at(source, function, f"integers of {facts.kernel}", (fixed,), why=why)] if fixed else []
+        site = Site.at(source, function, f"integers of {facts.kernel}", (fixed,), why=why)
+        return [site] if fixed and self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function, names = site.function_here(source), str(value).split()
         plain = {param.name.value: param for param in function.params.params if param.annotation is None}
         if not names or not plain.keys() >= set(names):
             raise NotApplicable(f"'{value}' names parameters that are not plain; those are {', '.join(plain)}")
-        constant = cst.Annotation(cst.parse_expression(f"{source.tile_module}.Constant[int]"))
+        constant = cst.Annotation(cst.parse_expression(f"{imported(source, 'Constant')}[int]"))
         changes: Changes = {plain[name]: plain[name].with_changes(annotation=constant) for name in names}
-        return source.replaced(changes)
+        typed = [
+            cst.parse_statement(f"{name} = {imported(source, 'full')}((), {name}, {name}.dtype)") for name in names
+        ]
+        return source.replaced({**changes, function.body: starting_with(*typed)})
 
 
 def _is_one_integer(values: Sequence[Any]) -> bool:

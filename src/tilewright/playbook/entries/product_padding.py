@@ -4,8 +4,9 @@
 
 A product with less than 8 columns or 16 rows reaches no tensor core (tileiras 13.4, sm_90): each thread multiplies with
 operands that it reads from shared memory. All tiles with this extent get the padded one. So tiles are padded only where
-they are loaded, and cut only where they are stored. The rows and columns that are added meet no others: the change is
-refused if the kernel reduces or multiplies along this extent, or counts with it (``ct.arange``).
+they are loaded, and cut only where they are stored. The rows and columns that are added must meet no others. So a tile
+with this extent, or of a shape that is not known, may only enter operations that are known to keep rows apart. It may
+not be reduced or multiplied along the extent, nor reshaped in another way than by axes of length 1.
 
 The kernel keeps its form for other values of the constant, and of the constants that choose its branches.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,19 +23,25 @@ import libcst as cst
 
 from tilewright.languages import language_of
 from tilewright.playbook.analyses.constant_branches import compiled_only, decided_branches, is_live
-from tilewright.playbook.analyses.dataflow import parameters
-from tilewright.playbook.analyses.expressions import imported, operands_of
+from tilewright.playbook.analyses.dataflow import names_assigned, parameters
+from tilewright.playbook.analyses.expressions import imported
+from tilewright.playbook.analyses.straight_names import original, with_straight_names
 from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import (
+    ELEMENTWISE,
     FILLED,
     REDUCTIONS,
     SCANS,
+    SHAPED,
     Shape,
-    Shapes,
+    Tile,
+    TurnedShapes,
     reduced_axes,
     reshaped,
+    same_elements,
     tile_call,
     tuple_text,
+    turned,
 )
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
@@ -47,23 +55,15 @@ from tilewright.playbook.base import (
 )
 from tilewright.playbook.rewriting import starting_with
 from tilewright.records import Value
-from tilewright.source.syntax import (
-    Changes,
-    Expression,
-    Function,
-    Line,
-    Replacement,
-    Source,
-    argument,
-    dotted,
-    elements,
-)
+from tilewright.source.syntax import Changes, Function, Line, Replacement, Source, argument, dotted, elements
 from tilewright.space import knobs
 
 COLUMNS, ROWS = 8, 16
 """The least columns and rows of a product on tensor cores."""
-_OTHERS = ("gather", "scatter", "arange", "cat", "extract", "argmax", "argmin", "load_advanced_indexing")
-"""Functions whose results would depend on the extent in a way that padding changes."""
+_APART = (*ELEMENTWISE, *FILLED, "astype", "bitcast", "transpose", "permute", "load", "store")
+"""Functions whose results keep the elements of different rows apart."""
+_OF_NUMBERS = ("bid", "num_blocks", "num_tiles", "cdiv", "range", "int", "float", "bool", "len")
+"""Functions that give numbers, not tiles."""
 _ASKED, _VALUE = re.compile(r"(\w+) to (\d+) "), re.compile(r"(\w+)=(\S+)")
 """The parts of a value: ``BLOCK_H to 8 with BLOCK_H=4 TRANSPOSED=True``."""
 
@@ -130,7 +130,12 @@ def _constants(source: Source, facts: KernelFacts) -> dict[str, Value]:
 
 
 def _read(text: str) -> Value:
-    return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 @dataclass
@@ -145,9 +150,10 @@ class _Padding:
     def __post_init__(self) -> None:
         every = decided_branches(self.source, self.function, self.constants)
         self.branches = [branch for branch in every if self._names(branch.node)]
-        self.plain = compiled_only(self.source, self.branches)
-        self.compiled = self.plain.functions[self.function.name.value]
-        self.shapes = Shapes(self.plain, self.compiled)
+        own, compiled = self.function.name.value, compiled_only(self.source, self.branches)
+        self.plain = with_straight_names(compiled, compiled.functions[own])
+        self.compiled = self.plain.functions[own]
+        self.shapes = TurnedShapes(self.plain, self.compiled, (self.name,))
 
     @property
     def extent(self) -> int:
@@ -184,42 +190,89 @@ class _Padding:
         first = cst.parse_statement(f"{wide} = {least} if {' and '.join(conditions)} else {self.name}")
         changes: Changes = {node: cst.Name(wide) for node in self._extents()}
         for old, shape in self._accesses("load"):
-            changes = {**changes, **self._pad_loaded(old, shape, wide, least // self.extent)}
+            padding = self._pad_loaded(old, shape, wide, least // self.extent)
+            if padding.keys() & changes.keys():
+                raise NotApplicable(f"{self.source.code(old)} is not the only load of its statement")
+            changes = {**changes, **padding}
         for old, shape in self._accesses("store"):
             changes = {**changes, **self._cut_stored(old, shape)}
         return self.source.replaced({**changes, self.function.body: starting_with(first)})
 
     def _refuse(self) -> None:
-        """Raises `NotApplicable` if padding would change more than the products."""
+        """Raises `NotApplicable` if padding might change more than the products."""
+        if self.name in names_assigned(self.function.body):
+            raise NotApplicable(f"{self.name} changes")
         for call in self.plain.every(cst.Call, self.compiled):
-            name = tile_call(self.plain, call)
-            own = dotted(call.func) in self.plain.functions
-            if (own or name in _OTHERS or name.startswith("atomic")) and self._depends(call):
-                raise NotApplicable(f"{self.plain.code(call)} depends on {self.name}")
-            if name in (*REDUCTIONS, *SCANS) and call.args:
-                shape = self.shapes.of(call.args[0].value)
-                axes = reduced_axes(call, len(shape)) if shape is not None else None
-                if shape is None or axes is None or any(shape[axis] == self.name for axis in axes):
-                    raise NotApplicable(f"{self.plain.code(call)} may reduce {self.name}")
-            if name == "mma" and (operands := operands_of(call)) is not None:
-                left, right = map(self._of_operand, operands)
-                if (left or ("",))[-1] == self.name or (right or ("",))[0] == self.name:
-                    raise NotApplicable(f"{self.plain.code(call)} multiplies along {self.name}")
+            if (tile_call(self.plain, call) or dotted(call.func)) not in _OF_NUMBERS and self._enters(call):
+                self._expect_apart(call)
+        for product in self.plain.every(cst.BinaryOperation, self.compiled):
+            if isinstance(product.operator, cst.MatrixMultiply) and self._enters(product):
+                raise self._refused(product, "may multiply along")
         for node in self.plain.every(cst.Attribute, self.compiled):
-            if node.attr.value == "shape" and self.name in (self.shapes.of(node.value) or ()):
-                raise NotApplicable(f"{self.plain.code(node)} would change")
+            if node.attr.value == "shape" and self._has(self.shapes.tile(node.value)):
+                raise self._refused(node, "may depend on")
 
-    def _depends(self, call: cst.Call) -> bool:
-        """Returns whether the extent is named in a call, or an operand has it."""
-        shapes = [self.shapes.of(each.value) or () for each in call.args]
-        named = any(each.value == self.name for each in self.plain.every(cst.Name, call))
-        return named or any(self.name in shape for shape in shapes)
+    def _refused(self, node: cst.CSTNode, why: str) -> NotApplicable:
+        return NotApplicable(f"{original(self.plain.code(node))} {why} {self.name}")
 
-    def _of_operand(self, node: Expression) -> Shape | None:
-        if isinstance(node, cst.Call) and tile_call(self.plain, node) == "transpose":
-            shape = self.shapes.of(node.args[0].value)
-            return None if shape is None else tuple(reversed(shape))
-        return self.shapes.of(node)
+    def _has(self, tile: Tile) -> bool:
+        """Returns whether a tile has the extent, or may have it."""
+        return tile.varies if tile.shape is None else self._names_it(*tile.shape)
+
+    def _names_it(self, *sizes: str) -> bool:
+        return any(re.search(rf"\b{self.name}\b", size) for size in sizes)
+
+    def _enters(self, node: cst.CSTNode) -> bool:
+        """Returns whether the extent, or a tile that may have it, is named in a node."""
+        names = {each.value for each in self.plain.every(cst.Name, node)}
+        return self.name in names or any(self._has(tile) for name, tile in self.shapes.names.items() if name in names)
+
+    def _expect_apart(self, call: cst.Call) -> None:
+        """Raises `NotApplicable` if a call may bring together what a tile has along the extent."""
+        plain, name, result = self.plain, tile_call(self.plain, call), self.shapes.of(call) or ()
+        inside = self.shapes.tile(call.args[0].value) if call.args else Tile(None, varies=True)
+        known, shaped = inside.shape or (), reshaped(plain, call)
+        if shaped is not None:
+            tile = self.shapes.tile(shaped[0])
+            before, after = ([size for size in shape if size != "1"] for shape in (tile.shape or (), result))
+            mixes = before != after and (self._has(tile) or self._names_it(*result))
+            self._expect(not mixes and (tile.shape is not None or not tile.varies), call, "may mix the rows of")
+        elif name in (*FILLED, "broadcast_to"):
+            given = argument(call, "shape", SHAPED[name])
+            listed = elements(given) or [given]
+            own = [isinstance(each, cst.Name) and each.value == self.name for each in listed]
+            self._expect(own == [self._names_it(size) for size in result], call, "has another form of")
+            kept = name != "broadcast_to" or not self._has(inside) or known == result[len(result) - len(known) :]
+            self._expect(kept, call, "may mix the rows of")
+        elif name in (*REDUCTIONS, *SCANS):
+            axes = reduced_axes(call, len(known)) if inside.shape is not None else None
+            apart = axes is not None and not self._names_it(*(known[axis] for axis in axes))
+            self._expect(apart or not self._has(inside), call, "may reduce")
+        elif name == "mma":
+            self._expect(self._multiplies_apart(call), call, "may multiply along")
+        else:
+            numbers = dotted(call.func) in ("min", "max") and all(
+                self.shapes.of(each.value) == () for each in call.args
+            )
+            apart = name in _APART or same_elements(plain, call) is not None or turned(plain, call) is not None
+            self._expect(numbers or apart, call, "may depend on")
+
+    def _expect(self, right: bool, call: cst.Call, otherwise: str) -> None:
+        if not right:
+            raise self._refused(call, otherwise)
+
+    def _multiplies_apart(self, call: cst.Call) -> bool:
+        """Returns whether the extent is a side of the total, and not one along which the product multiplies."""
+        sides = []
+        for place, name in enumerate(("x", "y", "acc")):
+            node = argument(call, name, place)
+            tile = Tile(None, varies=True) if node is None else self.shapes.tile(node)
+            if self._has(tile) and len(tile.shape or ()) != 2:
+                return False
+            sides.append(tile.shape if self._has(tile) and tile.shape else ("", ""))
+        (rows, inner), (other, columns), (high, wide) = sides
+        pairs = (rows, high), (columns, wide)
+        return not self._names_it(inner, other) and all(a == b for a, b in pairs if self._names_it(a, b))
 
     def _extents(self) -> Iterator[cst.Name]:
         """Yields the places where the extent stands in the shape of a new or reshaped tile."""
@@ -246,6 +299,8 @@ class _Padding:
                 raise NotApplicable(f"the shape of {self.source.code(old)} is not known")
             if shape.count(self.name) > 1:
                 raise NotApplicable(f"{self.source.code(old)} has {self.name} along two axes")
+            if any(original(size) != size or (size != self.name and self._names_it(size)) for size in shape):
+                raise NotApplicable(f"the extents of {self.source.code(old)} are computed")
             if self.name in shape:
                 yield old, shape
 
@@ -254,7 +309,8 @@ class _Padding:
         source, axis = self.source, shape.index(self.name)
         line = next((above for above in source.parents(call) if isinstance(above, Line)), None)
         array = dotted(call.args[0].value)
-        if line is None or not array.isidentifier():
+        chosen = any(isinstance(above, cst.IfExp | cst.BooleanOperation | cst.Lambda) for above in source.parents(call))
+        if line is None or len(line.body) > 1 or chosen or not array.isidentifier():
             raise NotApplicable(f"{source.code(call)} is not loaded in a statement of its own")
         match line.body:
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=tile))], value=value)] if value is call:
