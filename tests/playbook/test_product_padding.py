@@ -215,7 +215,8 @@ ATTACKS = {
     "a sum elsewhere": (ROWS[0].format("helper.total(ct.exp(s))"), *ROWS[1:]),
     "a number of rows": ("t = s * ct.permute(s, (1, 0)).shape[0]", STORE.format("t")),
     "a view": (
-        "v = b.tiled_view((H, 64))", "t = ct.reshape(v.load((0, 0)), (H, 64))", "u = ct.mma(keys, ct.transpose(t), zero)",
+        "v = b.tiled_view((H, 64))", "t = ct.reshape(v.load((0, 0)), (H, 64))",
+        "u = ct.mma(keys, ct.transpose(t), zero)",
         STORE.format("u"),
     ),
     "H has another value": ("H = 2", "t = s * H", STORE.format("t")),

@@ -300,7 +300,7 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
         return None
     extent = listed[axis]
     text = str(extent.evaluated_value) if isinstance(extent, cst.Integer) else _text(extent)
-    if text is None:
+    if text is None or given is None:
         return None
     launch = launch_of(source).function
     named, own = names_read(cst.parse_expression(text)), parameters(launch)

@@ -239,7 +239,7 @@ class _Padding:
             self._expect(not mixes and (tile.shape is not None or not tile.varies), call, "may mix the rows of")
         elif name in (*FILLED, "broadcast_to"):
             given = argument(call, "shape", SHAPED[name])
-            listed = elements(given) or [given]
+            listed = elements(given) or [given or call]
             own = [isinstance(each, cst.Name) and each.value == self.name for each in listed]
             self._expect(own == [self._names_it(size) for size in result], call, "has another form of")
             kept = name != "broadcast_to" or not self._has(inside) or known == result[len(result) - len(known) :]
