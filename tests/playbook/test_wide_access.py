@@ -102,6 +102,32 @@ def test_masks_and_checks_fall_away_where_the_launch_is_even(tmp_path: Path) -> 
     assert said.verdict.startswith("correct"), said.reason
 
 
+def test_it_says_what_keeps_it_from_a_kernel(tmp_path: Path) -> None:
+    """Groups and strides that change together with the extent are no constants, although each alone cannot change."""
+    square = GROUPS
+    for old, new in (
+        ('Tensor(("G * 128",)', 'Tensor(("G * S",)'), ('Output(("G * 128",)', 'Output(("G * S",)'),
+        ("(x, q, s, 128, 128, G * 128, G,", "(x, q, s, S, S, G * S, G,"), ("s, G, config", "s, G, S, config"),
+        ("(x, G)", "(x, G, S)"), ("(G, 128)", "(G, S)"), ("lambda G: 256 * G", "lambda G, S: 2 * S * G"),
+        ('{"many": {"G": 4096}, "ragged": {"G": 1001}}', '{"many": {"G": 128, "S": 128}}'),
+        ("    work", "    serves=lambda G, S: G == S,\n    work"),
+    ):  # fmt: skip
+        square = square.replace(old, new)
+    facts, source = facts_of(loaded(square, tmp_path)), Source("task.py", square)
+    assert not constant_arguments.ENTRY.sites(source, facts)
+    reason = "stride, n, size, groups differ between served shapes"
+    assert constant_arguments.ENTRY.why_not(source, facts) == reason == wide_access.ENTRY.why_not(source, facts)
+    ragged = facts_of(loaded(RAGGED, tmp_path))
+    assert check_bounds.ENTRY.why_not(Source("task.py", RAGGED), ragged) == "no workload consists of whole tiles"
+
+
+def test_a_signature_of_several_lines_gets_a_parameter_in_its_form(tmp_path: Path) -> None:
+    text = GROUPS.replace("scaled(x,", "scaled(\n    x,").replace(
+        "ROWS: ct.Constant[int])", "ROWS: ct.Constant[int]\n)"
+    )
+    assert "ROWS: ct.Constant[int], RAGGED: ct.Constant[bool]\n):" in wide(text, tmp_path)
+
+
 def test_a_number_that_follows_a_dimension_is_no_constant(tmp_path: Path) -> None:
     """One workload alone: half as many groups are served, too."""
     text = GROUPS.replace(', "ragged": {"G": 1001}', "").replace(

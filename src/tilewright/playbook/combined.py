@@ -55,5 +55,8 @@ class Combined(Entry):
             site, promise = added, promise * added.promise
         return promise
 
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        return next((reason for part in self.parts if (reason := part.why_not(source, facts))), "")
+
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return self.parts[0].apply(source, site, value)

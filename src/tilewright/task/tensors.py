@@ -162,7 +162,10 @@ def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
 
 
 def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
-    """Draws numbers between ``low`` and ``high``. Hostile data stays within these limits."""
+    """Draws numbers between ``low`` and ``high``. Hostile data stays within these limits. Raises TaskError if there are
+    no such numbers."""
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise TaskError(f"uniform({low}, {high}): give two numbers, the smaller one first")
     return Distribution("uniform", low, high)
 
 
@@ -172,7 +175,10 @@ def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribu
 
     like: numbers to use instead, row by row, if the tensor has as many elements and the limits allow all numbers. Give
         them if the kernel's time depends on the numbers. Hostile data does not use them.
+    Raises TaskError if there are no such integers.
     """
+    if not isinstance(high, str) and not low < high:
+        raise TaskError(f"integers({low}, {high}): there is none; give the smallest one, and one above the largest")
     return _up_to("integers", low, high, None, like)
 
 

@@ -108,6 +108,9 @@ def requested(
         raise RequestError("--case names shape, data and seed itself; leave out --workload, --seed and --quick")
     task.selected(workloads)
     only = parse(case, task) if case is not None else None
+    if only is not None and not task.promises(only.sizes):
+        shape = ", ".join(f"{name}={extent}" for name, extent in only.dims)
+        raise RequestError(f"--case: task '{task.name}' does not serve {shape}; choose a shape that it serves")
     if seed is None:
         seed = only.seed if only is not None else secrets.randbelow(1 << 16)
     return only, seed

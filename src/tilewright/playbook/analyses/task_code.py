@@ -209,13 +209,17 @@ def with_kernel_argument(source: Source, kernel: str, name: str, expression: str
     if params.star_kwarg is not None or params.kwonly_params or isinstance(params.star_arg, cst.Param):
         raise NotApplicable(f"{source.name}: {kernel} does not list its parameters one by one")
     hint = cst.Annotation(cst.parse_expression(annotation)) if annotation else None
-    last = cst.Param(cst.Name(name), annotation=hint)
+    end = params.params[-1].whitespace_after_param if params.params else cst.SimpleWhitespace("")
+    last = cst.Param(cst.Name(name), annotation=hint, whitespace_after_param=end)  # a line break before the bracket
     args = launch.args
     if isinstance(args, (cst.Tuple, cst.List)) and args.elements:
         args = args.with_changes(elements=[*_with_commas(args.elements), cst.Element(cst.parse_expression(expression))])
     else:
         args = cst.parse_expression(f"(*{source.code(args)}, {expression})")
-    return source.changed({params: params.with_changes(params=[*_with_commas(params.params), last]), launch.args: args})
+    before = [*_with_commas(params.params[:-1])]
+    for each in _with_commas(params.params[-1:]):
+        before.append(each.with_changes(whitespace_after_param=cst.SimpleWhitespace("")))
+    return source.changed({params: params.with_changes(params=[*before, last]), launch.args: args})
 
 
 def with_launch_parameter(source: Source, name: str) -> Source:
@@ -260,17 +264,22 @@ def served_launches(facts: KernelFacts) -> Iterator[Launch]:
     """Yields launches for several shapes, with array specifications in place of arrays.
 
     The shapes are the shapes of all workloads, and those that the task serves of the shapes that differ in one
-    dimension: by a number in `NEAR`, or half as long. The launches of the workloads also have each other value of each
-    single constant.
+    dimension, or in all dimensions of one extent: by a number in `NEAR`, or half as long. The launches of the workloads
+    also have each other value of each single constant.
     """
     task = facts.task
     shipped, constants = task.space.shipped, task.space.constants
     others = [shipped.replace(**{name: value}) for name, values in constants.items() for value in values]
     for workload in facts.workloads:
         whole = {name: extent for name, extent in workload.dims.items() if type(extent) is int}
-        near = ({name: extent + by} for name, extent in whole.items() for by in NEAR if extent + by > 0)
-        halves = ({name: extent // 2} for name, extent in whole.items() if extent > 1)
-        for changed in ({}, *near, *halves):
+        equal = [[name for name in whole if whole[name] == extent] for extent in dict.fromkeys(whole.values())]
+        apart = [[name] for name in whole]
+        together = [names for names in equal if len(names) > 1]  # a task may serve only shapes in which they are equal
+        changes = (
+            dict.fromkeys(names, extent) for names in (*apart, *together)
+            for extent in (*(whole[names[0]] + by for by in NEAR), whole[names[0]] // 2) if extent > 0
+        )  # fmt: skip
+        for changed in ({}, *changes):
             dims = {**workload.dims, **changed}
             if not task.promises(dims):
                 continue

@@ -58,6 +58,10 @@ class CheckBounds(Entry):
         site = Site.at(source, source.kernels[kernel], what, values, len(even) / len(facts.workloads), why)
         return [site] if self.applies(source, site) else []
 
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        kernel = task_code.own_kernel(facts, source)
+        return "no workload consists of whole tiles" if kernel and _checked(source, kernel, EVERY) else ""
+
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
         if value not in KINDS:

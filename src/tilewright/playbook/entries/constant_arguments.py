@@ -43,12 +43,23 @@ class ConstantArguments(Entry):
         if facts.kernel not in source.kernels:
             return []
         function = source.kernels[facts.kernel]
-        free = [param.name.value for param in function.params.params if param.annotation is None]
-        served = [passed(source, launch) for launch in served_launches(facts)] if free else []
-        fixed = " ".join(name for name in free if _is_one_integer([each.get(name) for each in served]))
+        served = self._served(source, facts)
+        fixed = " ".join(name for name, values in served.items() if _is_one_integer(values))
         why = "equal in all served shapes"
         site = Site.at(source, function, f"integers of {facts.kernel}", (fixed,), why=why)
         return [site] if fixed and self.applies(source, site) else []
+
+    def why_not(self, source: Source, facts: KernelFacts) -> str:
+        served = self._served(source, facts) if facts.kernel in source.kernels else {}
+        changing = [name for name, values in served.items() if values and all(type(value) is int for value in values)]
+        return f"{', '.join(changing)} differ between served shapes" if changing else ""
+
+    def _served(self, source: Source, facts: KernelFacts) -> dict[str, list[Any]]:
+        """Returns what the launches of served shapes pass for each parameter without an annotation."""
+        params = source.kernels[facts.kernel].params.params
+        free = [param.name.value for param in params if param.annotation is None]
+        served = [passed(source, launch) for launch in served_launches(facts)] if free else []
+        return {name: [each.get(name) for each in served] for name in free}
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function, names = site.function_here(source), str(value).split()

@@ -16,7 +16,7 @@ class WideAccess(Combined):
     parts = (constant_arguments.ENTRY, check_bounds.ENTRY)
     about = EntryDescription(
         id="wide_access",
-        name="accesses without masks, by constants",
+        name="wide accesses, by constants",
         what="integers of the launch become constants, and accesses need no mask and no bound check on even shapes",
         when="indices and masks are computed from strides and lengths that are passed as plain integers",
         when_not="the integers change from launch to launch; all shapes are ragged",
