@@ -13,7 +13,7 @@ from tilewright.errors import RequestError, UnknownChoice
 from tilewright.space.space import Space
 from tilewright.task.task import Task
 from tilewright.task.tensors import LAYOUTS, Output, Tensor
-from tilewright.verify.cases import RUNS, Case, parse, shell_word
+from tilewright.verify.cases import RUNS, Case, parse, requested, shell_word
 from tilewright.verify.data import KINDS
 from tilewright.verify.images import ROW_MAJOR
 
@@ -96,3 +96,11 @@ def test_a_case_is_described() -> None:
     values: dict[str, Any] = {"data": "large", "layout": "sliced", "run": "in place"}
     assert Case((("M", 3),), **values).described == "M=3 · large · sliced · in place"
     assert Case((("M", 3),)).described == "M=3 · declared"
+
+
+def test_a_shape_that_the_task_does_not_serve_is_no_case() -> None:
+    """The kernel may be wrong there, which is no mistake."""
+    task = replace(TASK, serves=lambda M: M % 16 == 0)
+    assert requested(task, None, "M=32", None, quick=False)[0] is not None
+    with pytest.raises(RequestError, match=r"does not serve M=33, causal=True.*choose a shape that it serves"):
+        requested(task, None, "M=33", None, quick=False)
