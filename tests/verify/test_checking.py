@@ -494,6 +494,16 @@ def test_a_shape_that_does_not_compile_is_unverified_by_name() -> None:
     assert any("N=1 · declared: does not compile: shape 7" in one for one in verdict.unverified)
 
 
+def test_a_shape_for_which_the_launch_fails_is_no_compiler_error() -> None:
+    def pairs(run: FunctionLaunch) -> Any:
+        if run.dims["N"] % 2:  # type: ignore[operator]
+            return Ran(failed=Failed("launch", "task.py:31: ValueError: too narrow"))
+        return thrice(run)
+
+    verdict = passes(elementwise(workloads={"even": {"M": 1001, "N": 78}}), pairs)
+    assert any("N=1 · declared: its launch fails: task.py:31" in one for one in verdict.unverified)
+
+
 def test_a_kernel_that_does_not_compile_for_its_own_workload_is_incorrect() -> None:
     failed = Failed("compile", "tileiras returned 1")
     caught(elementwise(), lambda run: Ran(failed=failed), "compile failed: tileiras returned 1")

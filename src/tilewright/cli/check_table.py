@@ -79,10 +79,11 @@ def _cells(rows: Sequence[Result], labels: Mapping[Configuration, str]) -> tuple
 
 
 def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: bool) -> list[Text]:
-    configurations = "; ".join(map(str, verdict.configurations))
+    configurations = "; ".join(filter(None, map(str, verdict.configurations)))
+    ran = f"engine {verdict.engine}, {configurations and f'configuration {configurations}, '}seed {verdict.seed}"
     lines = [
         Text.assemble(f"{verdict.task}: ", (verdict.verdict, STYLES[verdict.verdict]), f", {verdict.reason}"),
-        Text(f"engine {verdict.engine}, configuration {configurations}, seed {verdict.seed}, {verdict.seconds:.1f} s"),
+        Text(f"{ran}, {verdict.seconds:.1f} s"),
         Text(f"allowed error set by {verdict.yardstick}"),
         *(Text(line) for line in verdict.tools),
     ]

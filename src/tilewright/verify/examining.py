@@ -291,7 +291,8 @@ class _CaseRun:
         if failed.stage == "tool":
             raise Unverified(failed.reason)
         if compiler and chosen:
-            raise Unverified(f"does not compile: {failed.reason}")
+            what = "its launch fails" if failed.stage == "launch" else "does not compile"
+            raise Unverified(f"{what}: {failed.reason}")
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
     def undefined_padding(self) -> list[Finding]:
