@@ -22,6 +22,7 @@ OTHERS = {
     "optimize/proposing/regions.py": "the statements of two versions of a file",
     "playbook/analyses/deviations.py": "an expression in Python's own form, for comparing",
     "playbook/analyses/edited_files.py": "which statements the kernel needs",
+    "playbook/analyses/index_bounds.py": "arithmetic that it writes itself, for comparing",
     "playbook/analyses/iterations.py": "the statements that set a loop's bounds, which are evaluated",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
     "playbook/entries/prefetch.py": "statements that it writes itself, in branches",
