@@ -22,7 +22,7 @@ from tilewright.program.slices import Slicing, _Turns, run_in_slices
 TRAINS = """import os, torch
 layer = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-open(f"{FOLDER}/ready", "w").write(str(os.getpid()))
+open(f"{FOLDER}/ready", "w").write(str(os.getpid()) + " ")
 layer(torch.ones(2, 4)).sum().backward()
 open(f"{FOLDER}/stepped", "a").close()
 for step in range(40):
@@ -54,7 +54,7 @@ def test_a_program_is_ready_early_and_makes_no_step_before_its_turn(command: Pro
     stepped: list[bool] = []
 
     def meanwhile() -> None:
-        pid = (tmp_path / "ready").read_text()  # waits until the program writes
+        pid = (tmp_path / "ready").read_text().strip()  # waits until the program writes
         assert until(lambda: waits(pid))
         stepped.append((tmp_path / "stepped").exists())
         time.sleep(1.0)
@@ -93,7 +93,8 @@ def test_slices_begin_after_what_is_done_meanwhile(command: ProgramCommand, tmp_
     pids: list[int] = []
 
     def meanwhile() -> None:
-        pids.extend(int((tmp_path / "ready").read_text()) for _ in range(2))
+        while len(pids) < 2:  # both programs may write before one reads
+            pids.extend(map(int, (tmp_path / "ready").read_text().split()))
 
     done = run_in_slices([command, command], Slicing(1, 6), 120.0, meanwhile)
     assert done is not None and len(done) == len(set(pids)) == 2
