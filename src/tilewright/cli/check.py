@@ -18,9 +18,7 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of
 _CASE = "Run only this case, in the form that a failing check prints: M=100,N=33;data=large;seed=17"
 CaseText = Annotated[str | None, typer.Option("--case", metavar="CASE", help=_CASE)]
 Quick = Annotated[bool, typer.Option("--quick", help="Check only the workloads, reduced in size, on small integers.")]
-_SECONDS = (
-    "Time limit in seconds; after it, no further case starts. A workload at full size has its own limit."
-)
+_SECONDS = "Time limit in seconds; after it, no further case starts. A workload at full size has its own limit."
 Seconds = Annotated[float, typer.Option(min=0.01, help=_SECONDS)]
 
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if only reduced shapes could be checked.")]
