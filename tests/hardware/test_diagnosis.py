@@ -124,3 +124,5 @@ def test_no_estimate_exceeds_the_time_that_was_lost() -> None:
 def test_code_that_was_not_read_has_no_limit() -> None:
     found = of(replace(COPY, unread="nvdisasm is not installed"), measured_us=900.0)
     assert found.limit.resource == "unknown" and "nvdisasm is not installed" in found.limit.evidence
+    found = of(replace(COPY, unread="nvdisasm is not installed"), products=1e9, measured_us=900.0)
+    assert found.limit.resource == "unknown", "nobody knows whether it has tensor instructions"

@@ -137,15 +137,13 @@ def diagnose(
         return Diagnosis(share, rung, ResourceLimit(rate, bound.speed_of_light_us, speed), tuple(found))
     if not found or found[0].lost_us < EXPLAINED * (us - least):
         if bound.kind == "memory" and measured_us and not code.unread and launch.bytes_us >= MOSTLY * us:
-            others = tuple(limit for limit in found if limit.resource != "bytes in flight")
-            return Diagnosis(share, rung, launch.under_way(us), others)
-        if measured_us and launch.products and code.tensor_path == "none":  # each element reads its operands again
-            others = tuple(limit for limit in found if limit.resource != "tensor path")
-            return Diagnosis(
-                share, rung, ResourceLimit("tensor path", us - least, f"{speed}; {launch.untensored}"), others
-            )
-        why = code.unread or f"the machine code shows no limit that explains this; next: {PROFILE}"
-        return Diagnosis(share, rung, ResourceLimit("unknown", us - least, f"{speed}; {why}"), tuple(found))
+            limit = launch.under_way(us)
+        elif measured_us and not code.unread and launch.products and code.tensor_path == "none":
+            limit = ResourceLimit("tensor path", us - least, f"{speed}; {launch.untensored}")
+        else:
+            why = code.unread or f"the machine code shows no limit that explains this; next: {PROFILE}"
+            limit = ResourceLimit("unknown", us - least, f"{speed}; {why}")
+        return Diagnosis(share, rung, limit, tuple(each for each in found if each.resource != limit.resource))
     return Diagnosis(share, rung, found[0], tuple(found[1:]))
 
 
