@@ -11,7 +11,8 @@ import pytest
 from tests.playbook.configured import MATMUL
 from tests.playbook.kit import changed_lines, only, run_of, verdict
 
-from tilewright.playbook.analyses.constant_branches import compiled_only, decided, decided_branches
+from tilewright.playbook.analyses.constant_branches import compiled_only, decided_branches
+from tilewright.playbook.analyses.iterations import decided
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.product_padding import ENTRY
 from tilewright.source.syntax import Source
@@ -148,7 +149,7 @@ def test_a_value_that_names_no_extent_is_refused(value: str) -> None:
     ],
 )  # fmt: skip
 def test_what_constants_decide(test: str, value: bool | None) -> None:
-    assert decided(cst.parse_expression(test), {"FLAG": True, "N": 4}) is value
+    assert decided(test, {"FLAG": True, "N": 4}) is value
 
 
 def test_only_the_compiled_branches_are_left() -> None:

@@ -6,7 +6,6 @@ branches that are compiled.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,13 +13,9 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
+from tilewright.playbook.analyses.iterations import decided
 from tilewright.records import Value
-from tilewright.source.syntax import Expression, Function, Replacement, Source, number
-
-_COMPARED: Mapping[type[cst.BaseCompOp], Callable[[float, float], bool]] = {
-    cst.Equal: operator.eq, cst.NotEqual: operator.ne, cst.LessThan: operator.lt, cst.LessThanEqual: operator.le,
-    cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge,
-}  # fmt: skip
+from tilewright.source.syntax import Function, Replacement, Source
 
 
 @dataclass(frozen=True)
@@ -51,33 +46,8 @@ def decided_branches(source: Source, function: Function, constants: Mapping[str,
     changed = names_assigned(function.body)
     known = {name: value for name, value in constants.items() if name not in changed}
     alone = [node for node in source.every(cst.If, function) if names_read(node.test) <= {*known, "True", "False"}]
-    tests = ((node, decided(node.test, known)) for node in alone)
+    tests = ((node, decided(source.code(node.test), known)) for node in alone)
     return [DecidedBranch(node, taken) for node, taken in tests if taken is not None]
-
-
-def decided(test: Expression, constants: Mapping[str, Value]) -> bool | None:
-    """Returns the value of a test; None if the constants do not decide it."""
-    match test:
-        case cst.UnaryOperation(operator=cst.Not(), expression=inside):
-            value = decided(inside, constants)
-            return None if value is None else not value
-        case cst.BooleanOperation():
-            sides = [decided(side, constants) for side in (test.left, test.right)]
-            decisive = isinstance(test.operator, cst.Or)
-            return decisive if decisive in sides else None if None in sides else not decisive
-        case cst.Comparison(comparisons=[cst.ComparisonTarget(operator=compared, comparator=right)]):
-            values = [_number(side, constants) for side in (test.left, right)]
-            function = _COMPARED.get(type(compared))
-            return None if function is None or None in values else function(*values)  # type: ignore[arg-type]
-    flag = _number(test, constants)
-    return None if flag is None else bool(flag)
-
-
-def _number(node: Expression, constants: Mapping[str, Value]) -> float | None:
-    if isinstance(node, cst.Name) and node.value in ("True", "False"):
-        return float(node.value == "True")
-    value = constants.get(node.value) if isinstance(node, cst.Name) else number(node)
-    return value if isinstance(value, (int, float)) else None
 
 
 def is_live(source: Source, node: cst.CSTNode, branches: list[DecidedBranch]) -> bool:

@@ -230,10 +230,18 @@ def may_run(source: Source, kernel: str, launches: Sequence[Launch], node: cst.C
     changed = names_assigned(function.body)
     for launch in launches:
         given = zip(parameters(function), launch.args, strict=False)
-        scalars = Scalars({name: value for name, value in given if name not in changed}, (), (), lambda: 0)
-        if all(_may_hold(scalars, source.code(test), result) for test, result in _tests(source, node)):
+        known = {name: value for name, value in given if name not in changed}
+        if all(decided(source.code(test), known) in (result, None) for test, result in _tests(source, node)):
             return True
     return False
+
+
+def decided(test: str, known: Mapping[str, Any]) -> bool | None:
+    """Returns the value of a test; None if the ``known`` numbers do not decide it."""
+    try:
+        return bool(Scalars(dict(known), (), (), lambda: 0).value(ast.parse(test, mode="eval").body))
+    except NotKnown:
+        return None
 
 
 def _tests(source: Source, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
@@ -242,13 +250,6 @@ def _tests(source: Source, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpressi
         if isinstance(above, cst.If):
             yield above.test, node is above.body
         node = above
-
-
-def _may_hold(scalars: Scalars, test: str, result: bool) -> bool:
-    try:
-        return bool(scalars.value(ast.parse(test, mode="eval").body)) == result
-    except NotKnown:
-        return True
 
 
 def _reached(

@@ -216,9 +216,8 @@ def with_kernel_argument(source: Source, kernel: str, name: str, expression: str
         args = args.with_changes(elements=[*_with_commas(args.elements), cst.Element(cst.parse_expression(expression))])
     else:
         args = cst.parse_expression(f"(*{source.code(args)}, {expression})")
-    before = [*_with_commas(params.params[:-1])]
-    for each in _with_commas(params.params[-1:]):
-        before.append(each.with_changes(whitespace_after_param=cst.SimpleWhitespace("")))
+    before = _with_commas(params.params)
+    before[-1:] = [each.with_changes(whitespace_after_param=cst.SimpleWhitespace("")) for each in before[-1:]]
     return source.changed({params: params.with_changes(params=[*before, last]), launch.args: args})
 
 
@@ -293,6 +292,13 @@ def passed(source: Source, launch: Launch) -> dict[str, Any]:
     """Returns the arguments of a launch by the names of its kernel's parameters. The kernel is in ``source``."""
     kernel = language_of(launch.kernel).kernel_name(launch.kernel)
     return dict(zip(parameters(source.functions[kernel]), launch.args, strict=False))
+
+
+def passed_constants(source: Source, facts: KernelFacts) -> dict[str, list[Any]]:
+    """Returns what each launch passes for each constant parameter of the kernel, which is in ``source``."""
+    kernel, launched = facts.launches[0].kernel, [passed(source, launch) for launch in facts.launches]
+    named = zip(parameters(source.kernels[facts.kernel]), language_of(kernel).constant_parameters(kernel), strict=True)
+    return {name: [values.get(name) for values in launched] for name, constant in named if constant}
 
 
 def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:

@@ -121,8 +121,10 @@ def _conditions(source: Source, kernel: str, calls: Sequence[cst.Call]) -> list[
     asked = list[str]()
     for call in calls:
         inside = _bounded(source, kernel, call)
-        found = _of_tiles(source, kernel, reaches(source, call)) if inside is None else inside.conditions
-        asked += [each if isinstance(each, str) else each.negated for each in found]
+        if inside is None:
+            asked += _of_tiles(source, kernel, reaches(source, call))
+        else:
+            asked += [each.negated for each in inside.conditions]
     return list(dict.fromkeys(asked))
 
 

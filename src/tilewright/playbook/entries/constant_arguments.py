@@ -23,7 +23,7 @@ from tilewright.playbook.analyses.task_code import passed, served_launches
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.playbook.rewriting import starting_with
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Source
+from tilewright.source.syntax import Changes, Function, Source
 
 
 class ConstantArguments(Entry):
@@ -56,14 +56,13 @@ class ConstantArguments(Entry):
 
     def _served(self, source: Source, facts: KernelFacts) -> dict[str, list[Any]]:
         """Returns what the launches of served shapes pass for each parameter without an annotation."""
-        params = source.kernels[facts.kernel].params.params
-        free = [param.name.value for param in params if param.annotation is None]
-        served = [passed(source, launch) for launch in served_launches(facts)] if free else []
-        return {name: [each.get(name) for each in served] for name in free}
+        plain = _plain(source.kernels[facts.kernel])
+        served = [passed(source, launch) for launch in served_launches(facts)] if plain else []
+        return {name: [each.get(name) for each in served] for name in plain}
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function, names = site.function_here(source), str(value).split()
-        plain = {param.name.value: param for param in function.params.params if param.annotation is None}
+        plain = _plain(function)
         if not names or not plain.keys() >= set(names):
             raise NotApplicable(f"'{value}' names parameters that are not plain; those are {', '.join(plain)}")
         constant = cst.Annotation(cst.parse_expression(f"{imported(source, 'Constant')}[int]"))
@@ -72,6 +71,11 @@ class ConstantArguments(Entry):
             cst.parse_statement(f"{name} = {imported(source, 'full')}((), {name}, {name}.dtype)") for name in names
         ]
         return source.replaced({**changes, function.body: starting_with(*typed)})
+
+
+def _plain(function: Function) -> dict[str, cst.Param]:
+    """Returns the parameters without an annotation, by name."""
+    return {param.name.value: param for param in function.params.params if param.annotation is None}
 
 
 def _is_one_integer(values: Sequence[Any]) -> bool:

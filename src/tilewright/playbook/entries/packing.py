@@ -20,11 +20,10 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.languages import language_of
-from tilewright.playbook.analyses.dataflow import names_assigned, parameters, reaching
+from tilewright.playbook.analyses.dataflow import names_assigned, reaching
 from tilewright.playbook.analyses.expressions import imported, line_of, text_of
 from tilewright.playbook.analyses.index_forms import Forms, Span
-from tilewright.playbook.analyses.task_code import fresh_in, passed
+from tilewright.playbook.analyses.task_code import fresh_in, passed_constants
 from tilewright.playbook.analyses.tile_shapes import Shapes, same_elements, tile_call, tuple_text
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
@@ -80,11 +79,8 @@ class Packing(Rewriting[Rewritable[Function]]):
 
 def _constants(source: Source, facts: KernelFacts) -> set[str]:
     """Returns the kernel's constant parameters that are positive integers in all launches."""
-    kernel = facts.launches[0].kernel
-    named = zip(parameters(source.kernels[facts.kernel]), language_of(kernel).constant_parameters(kernel), strict=True)
-    launched = [passed(source, launch) for launch in facts.launches]
-    lengths = {name: [values.get(name) for values in launched] for name, constant in named if constant}
-    return {name for name, given in lengths.items() if all(isinstance(each, int) and each > 0 for each in given)}
+    every = passed_constants(source, facts).items()
+    return {name for name, given in every if all(isinstance(each, int) and each > 0 for each in given)}
 
 
 def narrow_accesses(codes: Mapping[str, MachineCode]) -> str:

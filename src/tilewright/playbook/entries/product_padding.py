@@ -21,12 +21,11 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.languages import language_of
 from tilewright.playbook.analyses.constant_branches import compiled_only, decided_branches, is_live
-from tilewright.playbook.analyses.dataflow import names_assigned, parameters
+from tilewright.playbook.analyses.dataflow import names_assigned
 from tilewright.playbook.analyses.expressions import imported
 from tilewright.playbook.analyses.straight_names import original, with_straight_names
-from tilewright.playbook.analyses.task_code import fresh_in, passed
+from tilewright.playbook.analyses.task_code import fresh_in, passed_constants
 from tilewright.playbook.analyses.tile_shapes import (
     ELEMENTWISE,
     FILLED,
@@ -121,12 +120,8 @@ def _narrow(source: Source, facts: KernelFacts) -> Iterator[tuple[_Padding, int]
 
 def _constants(source: Source, facts: KernelFacts) -> dict[str, Value]:
     """Returns the constant parameters of the kernel that are equal in all launches."""
-    kernel, launched = facts.launches[0].kernel, [passed(source, launch) for launch in facts.launches]
-    named = zip(parameters(source.kernels[facts.kernel]), language_of(kernel).constant_parameters(kernel), strict=True)
-    return {
-        name: launched[0].get(name) for name, constant in named
-        if constant and all(each.get(name) == launched[0].get(name) for each in launched)
-    }  # fmt: skip
+    every = passed_constants(source, facts).items()
+    return {name: values[0] for name, values in every if all(value == values[0] for value in values)}
 
 
 def _read(text: str) -> Value:
