@@ -5,19 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import libcst as cst
 import pytest
 from tests.playbook.kit import only, run_of, verdict
 from tests.playbook.plain import HEAD, SCALE_ROWS, applied, launch_facts
 from tests.playbook.row_loops import SOFTMAX
 
+from tilewright.playbook.analyses.dataflow import range_of
+from tilewright.playbook.analyses.launch_expressions import in_launch
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.entries.persistent_grid import ENTRY
+from tilewright.playbook.entries.persistent_grid import EACH_ITEM, ENTRY
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, facts_of, loaded
 
 LOOP = "for row in range(ct.bid(0), ROWS, ct.num_blocks(0)):"
 NAMED = SOFTMAX.replace(
-    LOOP, "block = ct.bid(0)\n    blocks = ct.num_blocks(0)\n    for row in range(block, ROWS, blocks):"
+    LOOP, "bid = ct.bid(0)\n    num_blocks = ct.num_blocks(0)\n    for row in range(bid, ROWS, num_blocks):"
 )
 AXES = SOFTMAX.replace("tw.Launch(softmax, (min(M, 264),)", "tw.Launch(softmax, (264, 1, 1)")
 COUNTS = SOFTMAX.replace(LOOP, f"done = 0\n    {LOOP}\n        done = done + 1")
@@ -25,6 +28,15 @@ AFTERWARDS = SOFTMAX.replace(LOOP, f"{LOOP}\n        last = row")
 OWN_ID = SOFTMAX.replace(LOOP, f"{LOOP}\n        mine = ct.bid(0)")
 STEP = SOFTMAX.replace("ct.num_blocks(0)", "264")
 OTHER_AXIS = SOFTMAX.replace("ct.num_blocks(0)", "ct.num_blocks(1)")
+BY_TILES = SOFTMAX.replace("ROWS: ct", "ROWS_: ct").replace(
+    LOOP, "count = x.shape[0]\n    for row in range(ct.bid(0), (count + 2 - 1) // 2 * 2, ct.num_blocks(0)):"
+)
+TILES = SOFTMAX.replace(LOOP, "for row in range(ct.bid(0), ct.num_tiles(x, 0, (1, TILE)), ct.num_blocks(0)):")
+TWICE = SOFTMAX.replace(LOOP, f"ROWS = ROWS + ct.bid(0) * 0\n    {LOOP}")
+LOCAL = SOFTMAX.replace(
+    "    return tw.Launch(softmax, (min(M, 264),), (y, x, M,",
+    "    rows = M\n    return tw.Launch(softmax, (min(M, 264),), (y, x, rows,",
+)
 BY_CONFIG = SOFTMAX.replace("tw.Launch(softmax, (min(M, 264),)", "tw.Launch(softmax, (264 * config.TILE // 256,)")
 
 
@@ -52,7 +64,7 @@ def test_the_grid_follows_the_sms_and_the_space_has_the_knob(tmp_path: Path) -> 
 
 def test_fewer_blocks_are_tried_with_more_warps_too(tmp_path: Path) -> None:
     site = only(ENTRY.sites(Source("task.py", SOFTMAX), facts_of(loaded(SOFTMAX, tmp_path))))
-    assert site.values == ("1", "4", "8", "16", "1,num_worker_warps=8")
+    assert site.values == (EACH_ITEM, "1", "4", "8", "16", "1,num_worker_warps=8")
     task = loaded(applied(ENTRY, SOFTMAX, tmp_path, "1,num_worker_warps=8"), tmp_path)
     assert (task.space.shipped["BLOCKS_PER_SM"], task.space.shipped["num_worker_warps"]) == (1, 8)
 
@@ -63,7 +75,26 @@ def test_axes_stay(tmp_path: Path) -> None:
     assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (132, 1, 1)
 
 
-@pytest.mark.parametrize("blocks", ["1,num_worker_warps=8", "16"])  # fewer blocks than rows, and more
+@pytest.mark.parametrize(
+    ("text", "grid"),
+    [(SOFTMAX, "(M,)"), (AXES, "(M, 1, 1)"), (BY_TILES, "(((((M + 2) - 1) // 2) * 2),)"), (TILES, "(-(-M // 1),)"),
+     (LOCAL, "(rows,)")],
+)  # fmt: skip
+def test_a_block_for_each_item(text: str, grid: str, tmp_path: Path) -> None:
+    changed = applied(ENTRY, text, tmp_path, EACH_ITEM)
+    assert f"tw.Launch(softmax, {grid}, " in changed
+    task = loaded(changed, tmp_path)
+    dims = task.selected(None)[0].dims
+    assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid[0] == 512
+
+
+def test_a_number_of_items_that_the_launch_does_not_know_is_no_grid(tmp_path: Path) -> None:
+    source = Source("task.py", TWICE)
+    with pytest.raises(NotApplicable, match="the launch does not know"):
+        in_launch(source, "softmax", range_of(next(iter(source.every(cst.For))))[1])
+
+
+@pytest.mark.parametrize("blocks", ["1,num_worker_warps=8", "16", EACH_ITEM])  # fewer blocks than rows, and more
 def test_every_grid_gives_the_same_bits(blocks: str, tmp_path: Path) -> None:
     text = applied(ENTRY, SOFTMAX, tmp_path, blocks)
     assert run_of(text, tmp_path, "y")[0] == run_of(SOFTMAX, tmp_path, "y")[0]

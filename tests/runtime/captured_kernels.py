@@ -174,3 +174,11 @@ def causal_sum(x, y, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
         total = total * ct.exp(largest - new) + ct.sum(ct.exp(values - new), 1, keepdims=True)
         largest = new
     ct.store(y, (row, 0), total)
+
+
+@ct.kernel
+def flat_means(x, weight, mean, LENGTH: ct.Constant[int]):
+    row = ct.bid(0)
+    places = ct.arange(LENGTH, dtype=ct.int32)
+    weighted = ct.gather(x, row * LENGTH + places) * ct.gather(weight, places)
+    ct.scatter(mean, ct.full((1,), row, ct.int32), ct.reshape(ct.sum(weighted), (1,)))

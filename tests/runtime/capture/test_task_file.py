@@ -347,6 +347,14 @@ def test_a_table_that_nobody_read_is_named(tmp_path: Path) -> None:
         task_text(Recorded(replace(one, arguments=arguments), 1), tmp_path)
 
 
+def test_a_flat_array_as_long_as_a_product_has_no_blocks(tmp_path: Path) -> None:
+    """Rows of a flat array have one mean each, and the rows' length is an argument: as if the means were of blocks."""
+    rows, weight, mean = (torch.zeros(length) for length in (512 * 64, 64, 512))
+    task = task_of(tmp_path, kernels.flat_means, (512, 1), rows, weight, mean, 64)
+    shapes = {name: tensor.shape for name, tensor in task.tensors.items()}
+    assert shapes == {"x": ("D0 * D1",), "weight": ("D0",), "mean": ("D1",)}
+
+
 def test_a_tile_that_equals_an_extent_is_still_a_tile(tmp_path: Path) -> None:
     """Where no other size of it is right, it stays the number that it was."""
     x, y = torch.zeros(64, 64), torch.zeros(64, 64)

@@ -1,20 +1,22 @@
-"""Changes how many blocks of a persistent kernel start: another number for each SM.
+"""Changes how many blocks of a persistent kernel start: another number for each SM, or one for each item.
 
-    grid = (4 * SMs,)      →      grid = (config.BLOCKS_PER_SM * SMs,)
+    grid = (4 * SMs,)      →      grid = (config.BLOCKS_PER_SM * SMs,)      or      grid = (M,)
 
 Fewer blocks touch less memory at the same time. If a kernel reads its item several times, such as a long row in three
 passes, and the items under way fit into the L2 cache, only the first pass reads from memory. More blocks hide more
-latency. The change is possible only if each block works through items whose step is the number of blocks, and keeps
-nothing from one item to the next. Then every grid computes the same.
+latency. With a block for each item, the hardware gives an SM its next item as soon as it has room, and a block of a
+slow SM holds up nothing. The change is possible only if each block works through items whose step is the number of
+blocks, and keeps nothing from one item to the next. Then every grid computes the same.
 """
 
 from __future__ import annotations
 
 import libcst as cst
 
-from tilewright.playbook.analyses import dataflow, task_code
+from tilewright.playbook.analyses import dataflow, task_code, unchanged
 from tilewright.playbook.analyses.block_loop import block_ids, blocks_per_sm, grid_extents
 from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
+from tilewright.playbook.analyses.launch_expressions import in_launch
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -24,11 +26,13 @@ from tilewright.playbook.base import (
     NotApplicable,
     Site,
     refusal,
+    unless_refused,
 )
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements, number
 
 BLOCKS_PER_SM = (1, 2, 4, 8, 16)
+EACH_ITEM = "one block an item"
 MORE_WARPS = "num_worker_warps=8"
 """Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
 
@@ -37,24 +41,31 @@ class PersistentGrid(Entry):
     about = EntryDescription(
         id="persistent_grid",
         name="grid of a persistent kernel",
-        what="starts SMs × BLOCKS_PER_SM blocks instead of the number that the launch has",
+        what="starts SMs × BLOCKS_PER_SM blocks, or one for each item, instead of the number that the launch has",
         when="a persistent kernel whose items under way do not fit into the L2, or whose blocks are too few",
         when_not="a grid that the task's space already varies; blocks that keep something for the next item",
         priority={"memory": 2, "balanced": 3, "compute": 5},
         eases=("traffic", "bytes in flight", "residency", "last wave"),
         order=31,
-        effect=Effect.assumed(1.0, 1.3),
+        effect=Effect(
+            1.0, 1.6, "with one block an item: softmax 85.6 → 71.3 µs, RMS norm of 2048 columns 117.7 → 72.9 µs, H200",
+            "2026-11-30",
+        ),
         together=HINTS_OF_TILES,
-    )
+    )  # fmt: skip
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         kernel = task_code.own_kernel(facts, source)
-        if not kernel or refusal(_checked, source, kernel):
+        axes = unless_refused(_checked, source, kernel) if kernel else None
+        if axes is None:
             return []
         sms = facts.board.sms
         blocks = {launch.grid[0] for launch in facts.launches}
         values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
         values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
+        each_item = unless_refused(_with_each_item, source, kernel, axes)
+        if each_item is not None and each_item.text != source.text:
+            values.insert(0, EACH_ITEM)
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
         why = f"{now} blocks on {sms} SMs"
         return [Site.at(source, source.kernels[kernel], "blocks for each SM", tuple(values), why=why)]
@@ -62,6 +73,8 @@ class PersistentGrid(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
         axes = _checked(source, kernel)
+        if value == EACH_ITEM:
+            return _with_each_item(source, kernel, axes).text
         knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
         source, resident = blocks_per_sm(source, kernel, knob)
         source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
@@ -72,6 +85,15 @@ class PersistentGrid(Entry):
     def why_not(self, source: Source, facts: KernelFacts) -> str:
         kernel = task_code.own_kernel(facts, source)
         return refusal(_checked, source, kernel) if kernel else ""
+
+
+def _with_each_item(source: Source, kernel: str, axes: int) -> Source:
+    """Returns the source with a block for each item. Raises `NotApplicable` if the launch does not know the items."""
+    items = in_launch(source, kernel, dataflow.range_of(_loop(source, kernel))[1])
+    known = {*dataflow.names_assigned(task_code.launch_of(source).function.body), *task_code.visible_at_top(source)}
+    for name in sorted(dataflow.names_read(cst.parse_expression(items)) - known):
+        source = task_code.with_launch_parameter(source, name)
+    return task_code.with_grid(source, f"({items}{', 1' * (axes - 1)}{',' * (axes == 1)})")
 
 
 def _checked(source: Source, kernel: str) -> int:
@@ -169,8 +191,9 @@ def _is_only(source: Source, kernel: str, node: cst.BaseExpression, call: cst.Ca
     """Returns whether ``node`` is the ``call``, or a name that has its value and is read nowhere else."""
     if node is call:
         return True
-    uses = [name for name in source.every(cst.Name, source.functions[kernel]) if name.value == dotted(node)]
-    defined = dataflow.reaching(source, dotted(node), node) if len(uses) == 2 else None
+    names = (name for name in source.every(cst.Name, source.functions[kernel]) if name.value == dotted(node))
+    reads = [name for name in names if unchanged.is_read(source, name)]
+    defined = dataflow.reaching(source, dotted(node), node) if len(reads) == 1 else None
     return defined is not None and defined.value is call
 
 

@@ -137,6 +137,7 @@ class Dimensions:
 
         Each of its axes is as long as that of the other array, or shorter by a factor that is an argument. There are
         more blocks than elements along a block; otherwise a few blocks share the work, and their length may change.
+        A flat array whose length is a product of two other extents has none.
         """
         shapes = {array.shape for array in self.arrays.values() if self.scaling.blocks}
         found: dict[int, Derived] = {}
@@ -148,7 +149,11 @@ class Dimensions:
             ):  # fmt: skip
                 found |= {a: (f"{{}} // {factor}", (a * factor,)) for a, factor in shorter.items()}
         whole_extents = {extent for _, (extent,) in found.values()}
-        return {extent: each for extent, each in found.items() if extent not in whole_extents | self._constant}
+        left_out = whole_extents | self._constant
+        return {
+            extent: (text, whole) for extent, (text, whole) in found.items()
+            if extent not in left_out and not self._products.keys() & whole
+        }  # fmt: skip
 
     @cached_property
     def _lengths(self) -> dict[int, Derived]:
