@@ -51,6 +51,21 @@ ONCE = TWICE.replace("again = ct.load(x, (row, n)", "again = ct.load(y, (row, n)
 LEAVES = TWICE.replace(
     "        total = total + values\n", "        total = total + values\n        if step > 7:\n            break\n"
 )
+FLAGGED = TWICE.replace(
+    """        values = ct.load(x, (row, step), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO)
+        total = total + values
+""",
+    """        if FORWARD == 1:
+            values = ct.load(x, (row, step), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO)
+            total = total + values
+        else:
+            behind = ct.cdiv(COLUMNS, TILE_N) - 1 - step
+            total = total + ct.load(x, (row, behind), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO)
+""",
+)
+FLAGGED = FLAGGED.replace("COLUMNS: ct.Constant[int])", "COLUMNS: ct.Constant[int], FORWARD: ct.Constant[int])")
+FLAGGED = FLAGGED.replace("config.TILE_N, N)", "config.TILE_N, N, 1)")
+"""Loads in branches that a constant of the launch decides."""
 
 SOFTMAX = (
     HEAD

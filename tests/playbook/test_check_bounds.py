@@ -10,7 +10,7 @@ from tests.playbook.kit import changed_lines, verdict
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.check_bounds import ENTRY, EVERY
 from tilewright.source.syntax import Source
-from tilewright.testing.entries import EntryContract, codes_of, loaded
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
 
 PLAIN = BLOCK.replace(", check_bounds=True", "")
 RAGGED = copy(ROW).replace("'N': 256", "'N': 250")
@@ -21,12 +21,26 @@ for i in range(TILE):
 """
 LONGER = copy(ROW.replace("ct.cdiv(x.shape[1], TILE)", "ct.cdiv(x.shape[1], TILE) + 1"))
 
+BRANCHED = copy(
+    """
+row = ct.bid(0)
+for n in range(ct.cdiv(x.shape[1], TILE)):
+    columns = n * TILE + ct.arange(TILE, dtype=ct.int32)
+    if TILE > 1:
+        values = ct.gather(x, (row, columns))
+    else:
+        values = ct.gather(x, (row, columns + 1000), padding_value=0)
+    ct.scatter(y, (row, columns), values)
+"""
+)
+
 
 class TestCheckBounds(EntryContract):
     entry = ENTRY
     examples: ClassVar = {
         "row": copy(ROW),
         "block": copy(PLAIN, grid=BLOCK_GRID),
+        "in a branch of constants": BRANCHED,
         "looped": copy(LOOPED, shape='("M", 64)', dims=("M",), grid="(-(-M // config.TILE),)"),
         "tile": copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))"),
     }
@@ -45,6 +59,18 @@ def test_the_launch_says_whether_its_shape_is_ragged() -> None:
     assert "ragged = M % config.TILE != 0 or N % config.TILE != 0" in new
     assert any(line.endswith("(x, y, config.TILE, ragged))") for line in new)
     assert applied(copy(PLAIN, grid=BLOCK_GRID)).count("check_bounds=RAGGED") == 2
+
+
+def test_accesses_that_constants_leave_out_are_left_alone(tmp_path: Path) -> None:
+    source = Source("task.py", BRANCHED)
+    [site] = ENTRY.sites(source, facts_of(loaded(BRANCHED, tmp_path)))
+    tile = loaded(BRANCHED, tmp_path).space.shipped["TILE"]
+    assert site.values == (f"{EVERY} with TILE={tile}",)
+    _, new = changed_lines(BRANCHED, ENTRY.apply(source, site, site.values[0]))
+    assert [line.strip() for line in new if "gather" in line] == [
+        "values = ct.gather(x, (row, columns), check_bounds=RAGGED)"
+    ]
+    assert not any("1000" in line for line in new)
 
 
 def test_an_extent_that_no_dimension_names_is_asked_of_the_array() -> None:

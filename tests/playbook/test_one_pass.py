@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from tests.playbook.kit import changed_lines, run_of, verdict
 from tests.playbook.plain import SCALE_ROWS, applied, launch_facts
-from tests.playbook.row_loops import LATENT, LEAVES, LONG, ONCE, RELOADED, SOFTMAX, TWICE
+from tests.playbook.row_loops import FLAGGED, LATENT, LEAVES, LONG, ONCE, RELOADED, SOFTMAX, TWICE
 
 from tilewright.inspect.work import count
 from tilewright.playbook.analyses.chunk_loops import chunked
@@ -30,6 +30,7 @@ class TestOnePass(EntryContract):
         "in a persistent kernel": SOFTMAX,
         "no loop": RELOADED,
         "one array": LATENT,
+        "in a branch of constants": FLAGGED,
     }
     elsewhere: ClassVar = {
         "each row once": SCALE_ROWS,
@@ -37,6 +38,36 @@ class TestOnePass(EntryContract):
         "each element once": ONCE,
         "a loop that ends early": LEAVES,
     }
+
+
+IN_BRANCH = f"{WHOLE_ROW} with FORWARD=1"
+
+
+def test_constants_and_short_rows_get_a_branch_of_their_own(tmp_path: Path) -> None:
+    new = applied(ENTRY, FLAGGED, tmp_path, IN_BRANCH)
+    kernel = new[new.index("    if TILE_N") : new.index("def reference")]
+    one_pass, _, as_before = kernel.partition("    else:\n")
+    assert one_pass.startswith("    if TILE_N >= COLUMNS and (FORWARD == 1):\n        row = ct.bid(0)\n")
+    assert one_pass.count("ct.load(x") == 1 and "for " not in one_pass and "FORWARD" not in one_pass.partition("\n")[2]
+    before = FLAGGED[FLAGGED.index("    row = ct.bid(0)") : FLAGGED.index("def reference")]
+    assert as_before.split() == before.split()
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+@pytest.mark.parametrize("launched", ["config.TILE_N, N, 1", "config.TILE_N, N, 0", "512, N, 0"])
+def test_launches_that_the_branch_is_not_for_compute_what_they_did(launched: str, tmp_path: Path) -> None:
+    new = applied(ENTRY, FLAGGED, tmp_path, IN_BRANCH)
+    other, before = new.replace("max(config.TILE_N, 1 << (N - 1).bit_length()), N, 1", launched), FLAGGED
+    assert other != new
+    before = FLAGGED.replace("config.TILE_N, N, 1", launched)
+    assert run_of(other, tmp_path, "y")[0] == run_of(before, tmp_path, "y")[0]
+
+
+def test_a_length_that_is_no_constant_gets_no_branch(tmp_path: Path) -> None:
+    [site] = ENTRY.sites(Source("task.py", FLAGGED), launch_facts(FLAGGED, tmp_path))
+    text = FLAGGED.replace("COLUMNS: ct.Constant[int]", "COLUMNS: int")
+    with pytest.raises(NotApplicable, match="COLUMNS of centred is no constant"):
+        ENTRY.apply(Source("task.py", text), site, IN_BRANCH)
 
 
 def test_the_row_is_loaded_once_and_the_result_is_right(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Finds the branches of a kernel that a launch never takes, because constants of the kernel decide them.
 
 Generic kernels choose between forms by flags: ``if TRANSPOSED: … else: …``. An analysis of one launch needs only the
-branches that are compiled.
+branches that are compiled. A change that holds only for these branches names the constants in its value:
+``… with TRANSPOSED=True``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +17,12 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.iterations import decided
+from tilewright.playbook.analyses.task_code import passed_constants
+from tilewright.playbook.base import KernelFacts
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Replacement, Source
+
+_CONSTANT = re.compile(r"(\w+)=(\S+)")
 
 
 @dataclass(frozen=True)
@@ -79,3 +86,29 @@ def _compiled(taken: bool, inner: bool, node: cst.CSTNode) -> Replacement | cst.
 def _statements(block: cst.BaseSuite) -> Iterator[cst.BaseStatement]:
     for statement in block.body:
         yield statement if isinstance(statement, cst.BaseStatement) else cst.SimpleStatementLine([statement])
+
+
+def equal_constants(source: Source, facts: KernelFacts) -> dict[str, Value]:
+    """Returns the constant parameters of the kernel that are equal in all launches. The kernel is in ``source``."""
+    every = passed_constants(source, facts).items()
+    return {name: values[0] for name, values in every if all(value == values[0] for value in values)}
+
+
+def written_constants(constants: Mapping[str, Value], names: Iterable[str]) -> str:
+    """Returns the constants as the value of a change names them: ``A=4 B=True``. `read_constants` reads them."""
+    chosen = set(names)
+    return " ".join(f"{name}={value}" for name, value in constants.items() if name in chosen)
+
+
+def read_constants(text: str) -> dict[str, Value]:
+    """Returns the constants that the value of a change names; empty if it names none."""
+    return {name: _read(value) for name, value in _CONSTANT.findall(text)}
+
+
+def _read(text: str) -> Value:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

@@ -49,19 +49,19 @@ class Text:
     counts: bool = field(default=False, compare=False)
 
     def __add__(self, other: Number) -> Text:
-        return Text(f"{self.text} + {_factor(other)}")
+        return self if other == 0 else Text(f"{self.text} + {_factor(other)}")
 
     def __radd__(self, other: int) -> Text:
-        return Text(f"{other} + {_factor(self)}")
+        return self if other == 0 else Text(f"{other} + {_factor(self)}")
 
     def __sub__(self, other: int) -> Text:
         return Text(f"{self.text} - {other}")
 
     def __mul__(self, other: Number) -> Text:
-        return Text(f"{_factor(self)} * {_factor(other)}")
+        return self if other == 1 else Text(f"{_factor(self)} * {_factor(other)}")
 
     def __rmul__(self, other: int) -> Text:
-        return Text(f"{other} * {_factor(self)}")
+        return self if other == 1 else Text(f"{other} * {_factor(self)}")
 
     def __floordiv__(self, other: Number) -> Text:
         return Text(f"{_factor(self)} // {_factor(other)}")

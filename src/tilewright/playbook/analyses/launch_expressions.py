@@ -12,7 +12,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import parameters, reaching
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
+from tilewright.source.syntax import Expression, Source, argument, elements, number
 
 
 def in_launch(source: Source, kernel: str, node: Expression) -> str:
@@ -45,10 +45,10 @@ def in_launch(source: Source, kernel: str, node: Expression) -> str:
             whole, part = (in_launch(source, kernel, each.value) for each in node.args)
             return f"-(-{whole} // {part})"
         case cst.Call() if tile_call(source, node) == "num_tiles":
-            array, axis = argument(node, "array", 0), number(argument(node, "axis", 1))
+            tiled, axis = argument(node, "array", 0), number(argument(node, "axis", 1))
             sizes = elements(argument(node, "shape", 2)) or []
-            if isinstance(axis, int) and 0 <= axis < len(sizes):
-                extent = task_code.extent_of(source, kernel, dotted(array), axis)
+            if isinstance(tiled, cst.Name) and isinstance(axis, int) and 0 <= axis < len(sizes):
+                extent = task_code.extent_of(source, kernel, tiled.value, axis)
                 if extent is not None:
                     whole = _bracketed(source, cst.parse_expression(extent))
                     return f"-(-{whole} // {in_launch(source, kernel, sizes[axis])})"

@@ -13,6 +13,13 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
+from tilewright.playbook.analyses.constant_branches import (
+    decided_branches,
+    equal_constants,
+    is_live,
+    read_constants,
+    written_constants,
+)
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting, text_of
 from tilewright.playbook.analyses.index_bounds import Inside, Unbounded, of_launch, of_launch_code, stays_inside
@@ -27,6 +34,8 @@ EVERY = "every access"
 ELEMENTS = "gathers and scatters"
 TILES = "tile loads and stores"
 KINDS = {EVERY: ("gather", "scatter", "load", "store"), ELEMENTS: ("gather", "scatter"), TILES: ("load", "store")}
+WITH = " with "
+"""Stands in a value between the kind of access and the constants that decide which accesses are compiled."""
 CONSTANT = "RAGGED"
 LINE = 90  # a longer condition is broken into several lines (characters)
 
@@ -47,9 +56,10 @@ class CheckBounds(Entry):
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         if not (kernel := task_code.own_kernel(facts, source)):
             return []
-        checked = _checked(source, kernel, EVERY)
-        given = {value: _checked(source, kernel, value) for value in (ELEMENTS, TILES)}
-        values = (EVERY, ELEMENTS, TILES) if all(given.values()) else (EVERY,)
+        compiled = _compiled(source, kernel, facts)
+        checked = _checked(source, kernel, EVERY + compiled)
+        given = (_checked(source, kernel, kind + compiled) for kind in (ELEMENTS, TILES))
+        values = tuple(kind + compiled for kind in ((EVERY, ELEMENTS, TILES) if all(given) else (EVERY,)))
         even = [one for one in facts.launches if all(_is_even(source, call, one) for call in checked)]
         if not checked or not even:
             return []
@@ -64,7 +74,7 @@ class CheckBounds(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
-        if value not in KINDS:
+        if _kind(value) not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join(KINDS)}")
         calls = _checked(source, site.kernel, str(value))
         conditions = _conditions(source, site.kernel, calls)
@@ -90,10 +100,28 @@ class CheckBounds(Entry):
 
 
 def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
-    """Returns the accesses of the kinds in ``value`` that check bounds, and whose last element the launch knows."""
-    calls = source.calls(*KINDS[value], inside=source.functions[kernel])
-    checked = (call for call in calls if (given := argument(call, "check_bounds")) is None or is_true(given))
+    """Returns the accesses of the kinds in ``value`` that check bounds, and whose last element the launch knows.
+
+    If the value names constants, accesses that they leave out are left alone.
+    """
+    function = source.functions[kernel]
+    branches = decided_branches(source, function, read_constants(value))
+    calls = source.calls(*KINDS[_kind(value)], inside=function)
+    live = (call for call in calls if is_live(source, call, branches))
+    checked = (call for call in live if (given := argument(call, "check_bounds")) is None or is_true(given))
     return [call for call in checked if unless_refused(_conditions, source, kernel, [call]) is not None]
+
+
+def _kind(value: Value) -> str:
+    return str(value).partition(WITH)[0]
+
+
+def _compiled(source: Source, kernel: str, facts: KernelFacts) -> str:
+    """Returns the end of a value: the constants that decide branches of the kernel; "" if none do."""
+    constants = equal_constants(source, facts)
+    branches = decided_branches(source, source.functions[kernel], constants)
+    named = [name for branch in branches for name in names_read(branch.node.test)]
+    return f"{WITH}{written_constants(constants, named)}" if named else ""
 
 
 def _is_even(source: Source, call: cst.Call, launch: Launch) -> bool:

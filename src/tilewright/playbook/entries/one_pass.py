@@ -4,6 +4,9 @@ If the block reads the row in chunks, the loops over the chunks disappear: the t
 each loop would run once. A load that an earlier statement has made is not made again. The row stays in registers, so
 the entry is for rows that fit.
 
+If the loads are in branches that constants of the launch decide, the kernel gets a branch for these constants and for
+rows that are one chunk; other launches of the kernel compile what they did.
+
 If the task's launch passes one array for two parameters, loads through both are the same, too: decoding with latent
 attention passes its keys as values. The kernel is then wrong for a launch that passes two arrays. It cannot test that,
 so the value of the change and a comment in the kernel name the condition.
@@ -11,12 +14,21 @@ so the value of the change and a comment in the kernel name the condition.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, longest_row, once, with_own_names
+from tilewright.playbook.analyses.constant_branches import (
+    compiled_only,
+    decided_branches,
+    equal_constants,
+    read_constants,
+    written_constants,
+)
+from tilewright.playbook.analyses.constants import constant_parameters
+from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.loaded_elements import loaded_pairs, one_array
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
@@ -61,8 +73,9 @@ class OnePass(Entry):
             return self._loads(source, kernel)
         longest = longest_row(found, source, kernel, facts)
         what = f"{len(found.loops)} loops over {found.length} in chunks of {found.tile}"
-        site = Site.at(source, source.kernels[kernel], what, (WHOLE_ROW,), why=f"rows of up to {longest:,} elements")
-        return [site] if 0 < longest <= FIT_IN_REGISTERS and self.applies(source, site) else []
+        why, in_branch = f"rows of up to {longest:,} elements", _in_branch_value(source, kernel, facts)
+        sites = (Site.at(source, source.kernels[kernel], what, (each,), why=why) for each in (WHOLE_ROW, *in_branch))
+        return [each for each in sites if self.applies(source, each)][:1] if 0 < longest <= FIT_IN_REGISTERS else []
 
     def _loads(self, source: Source, kernel: str) -> list[Site]:
         """Returns the site of loads that are made again, if there are any."""
@@ -87,6 +100,8 @@ class OnePass(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
         same = dict[str, str]()
+        if constants := read_constants(str(value)):
+            return _in_branch(source, kernel, constants).text
         if value == WHOLE_ROW:
             source = _with_whole_row(source, kernel)
         elif value != LOADED_ONCE:
@@ -105,6 +120,35 @@ def _if_one_array(pairs: Sequence[tuple[str, str]]) -> str:
     """Returns the value that names the parameters for which the launch passes one array; "" if there are none."""
     named = [f"{name} is {first}" for first, name in pairs]
     return f"{LOADED_ONCE} if {' and '.join(named)}" if named else ""
+
+
+def _in_branch_value(source: Source, kernel: str, facts: KernelFacts) -> list[str]:
+    """Returns the value for a branch of its own, if constants of all launches decide branches of the kernel."""
+    constants = equal_constants(source, facts)
+    branches = decided_branches(source, source.kernels[kernel], constants)
+    named = [name for branch in branches for name in names_read(branch.node.test)]
+    return [f"{WHOLE_ROW} with {written_constants(constants, named)}"] if named else []
+
+
+def _in_branch(source: Source, kernel: str, constants: Mapping[str, Value]) -> Source:
+    """Returns the source whose kernel reads a row once where the constants have these values and a chunk is a row."""
+    function = source.kernels[kernel]
+    branches = decided_branches(source, function, constants)
+    found = chunked(source, kernel, 2)
+    if not {found.length, found.tile} <= constant_parameters(source, function):
+        raise NotApplicable(f"{found.length} of {kernel} is no constant: both forms would be compiled")
+    plain, removed = without_repeated(_with_whole_row(compiled_only(source, branches), kernel), kernel)
+    if not removed:
+        raise NotApplicable(f"{kernel} loads no element of its row twice")
+    conditions = [f"{found.tile} >= {found.length}", *dict.fromkeys(each.condition(source) for each in branches)]
+    start = 1 if function.get_docstring() is not None else 0
+    new, old = (cst.ensure_type(each.body, cst.IndentedBlock) for each in (plain.kernels[kernel], function))
+    branch = cst.If(
+        cst.parse_expression(" and ".join(conditions)),
+        new.with_changes(body=new.body[start:], footer=()),
+        cst.Else(old.with_changes(body=old.body[start:], footer=())),
+    )
+    return plain.changed({new: old.with_changes(body=[*old.body[:start], branch])})
 
 
 def _with_whole_row(source: Source, kernel: str) -> Source:

@@ -15,17 +15,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.constant_branches import compiled_only, decided_branches, is_live
+from tilewright.playbook.analyses.constant_branches import (
+    compiled_only,
+    decided_branches,
+    equal_constants,
+    is_live,
+    read_constants,
+    written_constants,
+)
 from tilewright.playbook.analyses.dataflow import names_assigned
 from tilewright.playbook.analyses.expressions import imported
 from tilewright.playbook.analyses.straight_names import original, with_straight_names
-from tilewright.playbook.analyses.task_code import fresh_in, passed_constants
+from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.tile_shapes import (
     ELEMENTWISE,
     FILLED,
@@ -63,8 +69,8 @@ _APART = (*ELEMENTWISE, *FILLED, "astype", "bitcast", "transpose", "permute", "l
 """Functions whose results keep the elements of different rows apart."""
 _OF_NUMBERS = ("bid", "num_blocks", "num_tiles", "cdiv", "range", "int", "float", "bool", "len")
 """Functions that give numbers, not tiles."""
-_ASKED, _VALUE = re.compile(r"(\w+) to (\d+) "), re.compile(r"(\w+)=(\S+)")
-"""The parts of a value: ``BLOCK_H to 8 with BLOCK_H=4 TRANSPOSED=True``."""
+_ASKED = re.compile(r"(\w+) to (\d+) ")
+"""The start of a value: ``BLOCK_H to 8 with BLOCK_H=4 TRANSPOSED=True``."""
 
 
 class ProductPadding(Entry):
@@ -100,7 +106,7 @@ class ProductPadding(Entry):
         return ""
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function, given = site.function_here(source), {name: _read(text) for name, text in _VALUE.findall(str(value))}
+        function, given = site.function_here(source), read_constants(str(value))
         asked = _ASKED.match(str(value))
         if asked is None or type(given.get(asked[1])) is not int:
             raise NotApplicable(f"'{value}' names no extent; an example is BLOCK_H to 8 with BLOCK_H=4")
@@ -110,27 +116,12 @@ class ProductPadding(Entry):
 def _narrow(source: Source, facts: KernelFacts) -> Iterator[tuple[_Padding, int]]:
     """Yields the extents that are too narrow for the tensor cores in a product, each with the least that is not."""
     if facts.kernel in source.kernels:
-        constants = _constants(source, facts)
+        constants = equal_constants(source, facts)
         for name, extent in constants.items():
             if knobs.is_power_of_two(extent) and 1 < int(extent) < ROWS:  # type: ignore[arg-type]
                 padding = _Padding(source, source.kernels[facts.kernel], name, constants)
                 if least := padding.least():
                     yield padding, least
-
-
-def _constants(source: Source, facts: KernelFacts) -> dict[str, Value]:
-    """Returns the constant parameters of the kernel that are equal in all launches."""
-    every = passed_constants(source, facts).items()
-    return {name: values[0] for name, values in every if all(value == values[0] for value in values)}
-
-
-def _read(text: str) -> Value:
-    if text in ("True", "False"):
-        return text == "True"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
 
 
 @dataclass
@@ -174,7 +165,7 @@ class _Padding:
     def value(self, least: int) -> str:
         tests = " ".join(self.source.code(branch.node.test) for branch in self.branches)
         used = [name for name in self.constants if name == self.name or re.search(rf"\b{name}\b", tests)]
-        return f"{self.name} to {least} with " + " ".join(f"{name}={self.constants[name]}" for name in used)
+        return f"{self.name} to {least} with {written_constants(self.constants, used)}"
 
     def padded(self, least: int) -> str:
         """Returns the text with padded tiles. Raises `NotApplicable`."""
