@@ -146,6 +146,22 @@ KINDS |= {
         *(bf16(4, 32, 4096, 128) for _ in "qkv"),
     ),
 }  # fmt: skip
+
+
+def of_rows(name: str, *sizes: tuple[int, int]) -> None:
+    """Adds an operation on rows of `tilegym/operations.py` with each of its workloads, as its wrapper launches it."""
+    calls = {
+        "layer_norm": lambda m, n: (bf16(m, n), 1, 2, bf16(n), bf16(n), 1e-5),
+        "rms_norm": lambda m, n: (bf16(m, n), None, bf16(n), 1e-5, None, "static_persistent"),
+        "softmax": lambda m, n: (bf16(m, n),),
+    }  # fmt: skip
+    for m, n in sizes:
+        KINDS[f"operation_{name}_{m}x{n}"] = lambda m=m, n=n: called(f"{OPS}.{name}", name, *calls[name](m, n))  # type: ignore[misc]
+
+
+of_rows("layer_norm", (16384, 4096), (8192, 4096), (16384, 3072))
+of_rows("rms_norm", (16384, 4096), (32768, 2048), (8192, 8192))
+of_rows("softmax", (16384, 4096), (32768, 2048), (8192, 8192))
 SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode", "relu_squared")
 """Kinds that were set aside until something was changed for them; the file with the set-aside kinds says what."""
 SLOW = 0.70

@@ -35,6 +35,7 @@ from tilewright.runtime.capture.capture import DESCRIBE_VARIABLE, capturing
 OPS, LIGER = "tilegym.ops.cutile", "tilegym.suites.liger.cutile"
 SET_ASIDE = Path(__file__).with_name("captured_kinds_set_aside.txt")
 SECONDS = 900
+EMPTY = torch.empty
 
 
 def bf16(*shape: int) -> torch.Tensor:
@@ -95,6 +96,12 @@ def first_of(configurations: Sequence[Any], *_: Any, **__: Any) -> Any:
     return SimpleNamespace(best=SimpleNamespace(config=next(iter(configurations)), mean_us=1.0))
 
 
+def on_the_cpu(*given: Any, **options: Any) -> torch.Tensor:
+    """In place of `torch.empty`, for wrappers that ask for the device "cuda"."""
+    options.pop("device", None)
+    return EMPTY(*given, **options)
+
+
 @contextmanager
 def without_a_gpu() -> Iterator[None]:
     """Answers what TileGym asks of a device as an H200 would."""
@@ -106,6 +113,7 @@ def without_a_gpu() -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        stack.enter_context(mock.patch.object(torch, "empty", on_the_cpu))
         stack.enter_context(mock.patch.object(tune, "exhaustive_search", first_of))
         stack.enter_context(mock.patch.dict(sys.modules, {"triton": None}))
         stack.enter_context(mock.patch.dict(os.environ, {DESCRIBE_VARIABLE: "1"}))
