@@ -73,6 +73,15 @@ def test_accesses_that_constants_leave_out_are_left_alone(tmp_path: Path) -> Non
     assert not any("1000" in line for line in new)
 
 
+@pytest.mark.parametrize(
+    ("end", "ragged"),
+    [("x.shape[0]", "M % config.TILE != 0"), ("2 * TILE", "((2 * config.TILE - 1) // config.TILE) * config.TILE + (config.TILE - 1) >= M")],
+)  # fmt: skip
+def test_a_loop_over_the_starts_of_tiles_is_bounded(end: str, ragged: str) -> None:
+    body = f"for start in range(0, {end}, TILE):\n    i = start + ct.arange(TILE, dtype=ct.int32)\n"
+    assert f"ragged = {ragged}" in applied(copy(body + "    ct.scatter(y, i, ct.gather(x, i))", shape='("M",)'))
+
+
 def test_an_extent_that_no_dimension_names_is_asked_of_the_array() -> None:
     text = copy(ROW).replace('tw.Tensor(("M", "N")', "tw.Tensor(shape")
     _, new = changed_lines(text, applied(text))
@@ -121,6 +130,8 @@ def test_the_result_is_right_and_other_code_where_the_shape_is_even(name: str, t
 
 def test_the_gate_sees_a_count_that_goes_beyond_an_even_array(tmp_path: Path) -> None:
     """A loop that is not understood, and longer than the array: right with checks, and reported without them."""
-    text = LONGER.replace("range(ct.cdiv(x.shape[1], TILE) + 1)", "range(0, ct.cdiv(x.shape[1], TILE) + 1, 1)")
+    text = LONGER.replace(
+        "range(ct.cdiv(x.shape[1], TILE) + 1)", "range(0, ct.cdiv(x.shape[1], TILE) + 1, ct.num_blocks(1))"
+    )
     assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
     assert verdict(loaded(applied(text), tmp_path)).verdict == "incorrect"

@@ -114,7 +114,8 @@ def _whole_tiles(last: str, extent: str) -> str | None:
             return None
     covers = f"-(-{extent} // {size})", f"({extent} + ({size} - 1)) // {size}", f"({extent} + {size} - 1) // {size}"
     forms = (form for tiles in covers for form in (f"({tiles} - 1) * {size}", f"{size} * ({tiles} - 1)"))
-    return size if any(_same(last, f"{form} + ({ast.unparse(end)})") for form in forms) else None
+    stepped = f"({extent} - 1) // {size} * {size}"  # of a loop over range(0, extent, size)
+    return size if any(_same(last, f"{form} + ({ast.unparse(end)})") for form in (*forms, stepped)) else None
 
 
 def _same(first: str, second: str) -> bool:
@@ -285,6 +286,10 @@ class _Bounds:
                 return self.largest(stop) - 1
             case [cst.Call() as start, stop, cst.Call() as step] if self._are_of_blocks(start, step):
                 return self.largest(stop) - 1
+            case [start, stop, step] if number(start) == 0:
+                size = self._only(step)
+                self.conditions.append(Below(0, size))
+                return (self.largest(stop) - 1) // size * size
         raise Unbounded(f"{node.value} has no bound that the launch knows")
 
     def _parameter(self, name: str) -> Number:
