@@ -39,6 +39,11 @@ def test_a_copy_has_no_limit_but_the_bandwidth() -> None:
     assert found.rung == "machine code and measured time"
 
 
+def test_loads_that_the_compiler_made_one_are_no_traffic() -> None:
+    found = of(COPY, measured_us=170.0, moved=5 * WORK.bytes)
+    assert "traffic" not in [each.resource for each in (found.limit, *found.others)]
+
+
 def test_a_kernel_as_fast_as_a_copy_is_at_the_bandwidth() -> None:
     """TileGym's softmax of 16384×8192 bfloat16 on an H200: 134.8 µs, 83 % of the speed of light."""
     found, slower = of(COPY, measured_us=134.8), of(COPY, measured_us=145.0)
@@ -60,7 +65,7 @@ def test_a_kernel_as_fast_as_a_copy_is_at_the_bandwidth() -> None:
         ("dependent loads", replace(COPY, load_chain=60), GRID, {}),
         ("too few blocks", replace(COPY, registers=255), (40,), {}),
         ("last wave", replace(COPY, registers=255), (140,), {}),
-        ("traffic", COPY, GRID, {"moved": 5 * WORK.bytes}),
+        ("traffic", replace(COPY, copies={"LDG.128": 18, "STG.128": 2}), GRID, {"moved": 5 * WORK.bytes}),
         ("residency", replace(with_mix(COPY, float32=700), registers=255, threads=256), GRID, {}),
         ("tensor path", with_mix(COPY, float32=4000), GRID, {"products": 4e12}),
         ("spills", with_mix(replace(COPY, stack_bytes=4096, local_loads=900, local_stores=900),

@@ -75,7 +75,8 @@ def test_accesses_that_constants_leave_out_are_left_alone(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("end", "ragged"),
-    [("x.shape[0]", "M % config.TILE != 0"), ("2 * TILE", "((2 * config.TILE - 1) // config.TILE) * config.TILE + (config.TILE - 1) >= M")],
+    [("x.shape[0]", "M % config.TILE != 0"),
+     ("2 * TILE", "((2 * config.TILE - 1) // config.TILE) * config.TILE + (config.TILE - 1) >= M")],
 )  # fmt: skip
 def test_a_loop_over_the_starts_of_tiles_is_bounded(end: str, ragged: str) -> None:
     body = f"for start in range(0, {end}, TILE):\n    i = start + ct.arange(TILE, dtype=ct.int32)\n"

@@ -47,10 +47,10 @@ class CheckBounds(Entry):
         what="a constant RAGGED from the launch, and check_bounds=RAGGED on the accesses",
         when="the extents of most workloads are multiples of the tiles",
         when_not="all shapes are ragged; tile loads through TMA, which checks bounds at no cost",
-        priority={"memory": 4, "balanced": 4, "compute": 7},
-        eases=("issue slots", "access path"),
+        priority={"memory": 2, "balanced": 3, "compute": 7},
+        eases=("issue slots", "access path", "residency"),  # a check holds an index or a mask in registers
         order=210,
-        effect=Effect.assumed(1.0, 1.15, kept=1, of=3),
+        effect=Effect(1.0, 1.2, "layer norm by flat indices, 127 → 96 registers: 97 → 89 µs, H200", "2026-11-30"),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
