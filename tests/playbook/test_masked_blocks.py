@@ -87,6 +87,25 @@ def test_three_loops_keep_each_bit(text: str, window: int, length: int, tmp_path
     assert run_at(new, window, length, tmp_path) == run_at(text, window, length, tmp_path)
 
 
+GUARDED = WIDE.replace(
+    "ct.where((columns <= rows) & (columns > rows - SEEN), score, LOW)",
+    "ct.where(columns <= rows, score, LOW)\n        if SEEN > 0:\n"
+    "            score = ct.where(columns > rows - SEEN, score, LOW)",
+).replace('"S": 500', '"S": 200')
+
+
+@pytest.mark.parametrize(("window", "loops"), [(0, 2), (100, 3)])
+def test_an_edge_that_a_constant_leaves_out_leaves_no_loop(window: int, loops: int, tmp_path: Path) -> None:
+    """``if SEEN > 0:`` is decided when the kernel is compiled: without a window, two loops are left."""
+    old = GUARDED.replace("out, 480,", f"out, {window},")
+    source = Source("task.py", old)
+    site = Site.at(source, source.every(cst.For)[0], "a loop", (THREE_LOOPS,))
+    new = SPLIT.apply(source, site, THREE_LOOPS)
+    assert run_of(new, tmp_path) == run_of(old, tmp_path)
+    code = codes_of(loaded(new, tmp_path))["keys"]
+    assert sum(loop.tensor_flops > 0 for loop in code.loops) == loops
+
+
 def test_the_value_says_how_many_edges_need_masks() -> None:
     for text, value, why in ((WIDE, TWO_LOOPS, "both edges .* three"), (TIGHT, THREE_LOOPS, "one edge .* two")):
         source = Source("task.py", text)
