@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.masked_tiles import loops_with_masks
 from tilewright.playbook.base import NotApplicable, Site, refusal
 from tilewright.playbook.entries.causal_skip import ENTRY as SKIP
 from tilewright.playbook.entries.causal_skip import LEFT_OUT
-from tilewright.playbook.entries.mask_split import BRANCH, TWO_LOOPS
+from tilewright.playbook.entries.mask_split import BRANCH, THREE_LOOPS, TWO_LOOPS
 from tilewright.playbook.entries.mask_split import ENTRY as SPLIT
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, codes_of, loaded
@@ -29,7 +29,7 @@ class TestCausalSkip(EntryContract):
 
 class TestMaskSplit(EntryContract):
     entry = SPLIT
-    examples: ClassVar = {"causal": TIGHT, "a gradient": GRADIENT}
+    examples: ClassVar = {"causal": TIGHT, "a gradient": GRADIENT, "a window": WIDE}
     elsewhere: ClassVar = {"a loaded mask": LOADED, "every second key": UNKNOWN, "no mask": NORM}
 
 
@@ -43,6 +43,7 @@ CASES = {
     "two loops with steps": (STEPS, TWO_LOOPS, 1),
     "a branch at the end": (TIGHT, BRANCH, 1),
     "a branch for a window": (WIDE, BRANCH, 1),
+    "three loops for a window": (WIDE, THREE_LOOPS, 1),
 }
 
 
@@ -53,6 +54,63 @@ def test_the_result_is_equal_to_the_bit(text: str, value: str, left: float, tmp_
     (before, all_flop), (after, flop) = run_of(text, tmp_path), run_of(new, tmp_path)
     assert after == before
     assert flop / all_flop == pytest.approx(left)
+
+
+def run_at(text: str, window: int, length: int, folder: Path) -> tuple[bytes, float]:
+    text = text.replace("SEEN: ct.Constant[int],", "SEEN,").replace("out, 480,", f"out, {window},")
+    return run_of(text.replace('"S": 500', f'"S": {length}'), folder)
+
+
+FROM = WIDE.replace("range(steps)", "range(max(0, m * TILE - SEEN + 1) // 32, min(steps, (m + 1) * TILE // 32))")
+STRIDE = (
+    WIDE.replace("range(steps)", "range(max(0, m * TILE - SEEN) // 8 * 8, k.shape[0], 32)")
+    .replace("(n, 0)", "(n // 32, 0)")
+    .replace("n * 32 + ct.arange", "n + ct.arange")
+)
+"""The loops begin at any multiple of 8, and the bounds of the masks are multiples of nothing."""
+MOST = 2**31 - 1
+
+
+@pytest.mark.parametrize("text", [WIDE, FROM, STRIDE], ids=["all keys", "from the window on", "with steps"])
+@pytest.mark.parametrize(
+    ("window", "length"),
+    [(100, 200), (64, 200), (20, 200), (1, 200), (0, 200), (-70, 200), (250, 200), (10_000, 200), (MOST, 200),
+     (-MOST + 255, 200), (20, 40)],
+    ids=["a middle", "no middle", "crossed bounds", "one key", "no key", "negative", "longer than the sequence",
+         "much longer", "the largest", "the least", "a sequence shorter than a tile"],
+)  # fmt: skip
+def test_three_loops_keep_each_bit(text: str, window: int, length: int, tmp_path: Path) -> None:
+    """``-MOST + 255`` is the least window for which no position of the old kernel overflows."""
+    source = Source("task.py", text)
+    site = Site.at(source, source.every(cst.For)[0], "a loop", (THREE_LOOPS,))
+    new = SPLIT.apply(source, site, THREE_LOOPS)
+    assert run_at(new, window, length, tmp_path) == run_at(text, window, length, tmp_path)
+
+
+GUARDED = WIDE.replace(
+    "ct.where((columns <= rows) & (columns > rows - SEEN), score, LOW)",
+    "ct.where(columns <= rows, score, LOW)\n        if SEEN > 0:\n"
+    "            score = ct.where(columns > rows - SEEN, score, LOW)",
+).replace('"S": 500', '"S": 200')
+
+
+@pytest.mark.parametrize(("window", "loops"), [(0, 2), (100, 3)])
+def test_an_edge_that_a_constant_leaves_out_leaves_no_loop(window: int, loops: int, tmp_path: Path) -> None:
+    """``if SEEN > 0:`` is decided when the kernel is compiled: without a window, two loops are left."""
+    old = GUARDED.replace("out, 480,", f"out, {window},")
+    source = Source("task.py", old)
+    site = Site.at(source, source.every(cst.For)[0], "a loop", (THREE_LOOPS,))
+    new = SPLIT.apply(source, site, THREE_LOOPS)
+    assert run_of(new, tmp_path) == run_of(old, tmp_path)
+    code = codes_of(loaded(new, tmp_path))["keys"]
+    assert sum(loop.tensor_flops > 0 for loop in code.loops) == loops
+
+
+def test_the_value_says_how_many_edges_need_masks() -> None:
+    for text, value, why in ((WIDE, TWO_LOOPS, "both edges .* three"), (TIGHT, THREE_LOOPS, "one edge .* two")):
+        source = Source("task.py", text)
+        with pytest.raises(NotApplicable, match=why):
+            SPLIT.apply(source, Site.at(source, source.every(cst.For)[0], "a loop", (value,)), value)
 
 
 def test_the_new_kernel_agrees_with_the_reference(tmp_path: Path) -> None:
@@ -91,7 +149,7 @@ def test_the_change_is_short(tmp_path: Path) -> None:
         ("columns < rows", "n < (TILE * m + TILE - 2) // 32 + 1", "n < (TILE * m) // 32"),
         ("columns < SEEN", "n < (SEEN - 1) // 32 + 1", "n < SEEN // 32"),
         ("SEEN > columns + 1", "n < (SEEN - 2) // 32 + 1", "n < (SEEN - 1) // 32"),
-        ("columns > rows - SEEN", "n >= (TILE * m - SEEN + 1) // 32", "n >= (TILE * m + TILE - SEEN + 31) // 32"),
+        ("columns > rows - SEEN", "n >= (TILE * m - SEEN + 1) // 32", "n >= (TILE * m + TILE - SEEN - 1) // 32 + 1"),
         ("~(columns > rows)", "n < (TILE * m + TILE - 1) // 32 + 1", "n < (TILE * m + 1) // 32"),
         ("columns < SEEN // 2", "n < ((SEEN // 2) - 1) // 32 + 1", "n < (SEEN // 2) // 32"),
         ("columns < 0.5", "", ""),

@@ -53,6 +53,12 @@ class LoopBound:
         """Whether there is more than the loop's own bound."""
         return len(self.parts) > 1
 
+    @property
+    def test(self) -> str:
+        """The condition without which this is the loop's own bound; "" if there is none."""
+        guards = dict.fromkeys(_all(guards) for guards, _ in self.parts[1:])
+        return "" if "" in guards else " or ".join(guards)
+
 
 def _all(guards: Sequence[str]) -> str:
     return " and ".join(f"({each})" if " or " in each or " if " in each else each for each in guards)

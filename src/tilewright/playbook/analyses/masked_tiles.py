@@ -25,6 +25,7 @@ ZERO, LOW = "zero", "low"
 """What a hidden tile holds: zeros, or numbers whose exponential is 0 beside that of any score."""
 LOWEST = -1e4
 """Numbers up to this one count as minus infinity."""
+ONE_LESS = Total.of(times=-1)
 _DEPTH = 4
 _FLIPPED: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {
     cst.LessThan: cst.GreaterThanEqual, cst.LessThanEqual: cst.GreaterThan,
@@ -51,14 +52,15 @@ class MaskLimit:
     def bound(self, *, fully: bool) -> str:
         """Returns the end, or the start, of the iterations in which some elements of the tile are visible, or all of
         them (``fully``)."""
-        rest = self.rest.end(highest=fully)
+        rest, factor = self.rest.end(highest=fully), self.factor
         if self.is_end:  # n <= -rest / factor
-            last, end = -rest, -rest + self.factor
-            if self.factor.constant != 1 and last.size < end.size:  # a large limit plus the factor may overflow
-                return f"{_quotient(last, self.factor)} + 1"
-            return _quotient(end, self.factor)
-        factor = -self.factor
-        return _quotient(rest + factor + Total.of(times=-1), factor)
+            before, bound = -rest, -rest + factor
+        else:
+            factor = -factor
+            before, bound = rest + ONE_LESS, rest + factor + ONE_LESS
+        if factor.constant != 1 and before.size < bound.size:  # a large limit plus the factor may overflow
+            return f"{_quotient(before, factor)} + 1"
+        return _quotient(bound, factor)
 
 
 def _quotient(total: Total, factor: Total) -> str:

@@ -24,7 +24,7 @@ class OccupancyHint(OneHint):
         what="asks the compiler for more CTAs on an SM, which bounds registers and shared memory of each",
         when="without the hint one CTA takes most of an SM, so that nothing runs while it waits",
         when_not="several CTAs fit already, or the bound on registers makes the code spill",
-        priority={"memory": 2, "balanced": 1, "compute": 3},
+        priority={"memory": 2, "balanced": 1, "compute": 4},
         eases=("residency", "bytes in flight", "last wave", "spills", "tile size"),
         order=160,
         language=ANY_LANGUAGE,

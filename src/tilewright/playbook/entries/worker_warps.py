@@ -23,7 +23,7 @@ class WorkerWarps(OneHint):
         "thread",
         when="large tiles spill or take all registers of a thread",
         when_not="registers are no limit: by default the compiler takes 4",
-        priority={"memory": 4, "balanced": 3, "compute": 3},
+        priority={"memory": 4, "balanced": 3, "compute": 4},
         eases=("residency", "issue slots", "bytes in flight", "spills", "tile size"),
         order=170,
         language=ANY_LANGUAGE,
