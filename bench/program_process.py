@@ -167,10 +167,10 @@ def benchmark(
     if given.program:
         serve(lambda: program(given.program))
         sys.exit()
-    from common import compile_package, made_here, need_gpu, write
+    from common import compile_packages, made_here, need_gpu, write
 
     need_gpu()
-    compile_package()
+    compile_packages()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         record = {**made_here(), **measured(given, Path(folder))}

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from common import EXAMPLES, build, compile_package, empty_cache, made_here, need_gpu, paired_ratio, retime, write
+from common import EXAMPLES, build, compile_packages, empty_cache, made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task, where_is
@@ -105,7 +105,7 @@ def main() -> None:
         print(json.dumps(exhaustive(*given.exhaustive)))
         return
     need_gpu()
-    compile_package()
+    compile_packages()
     rows = []
     for name, workload in CASES:
         row = compared(name, workload)

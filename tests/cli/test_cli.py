@@ -559,7 +559,7 @@ def test_a_kernel_that_does_not_compile_is_the_candidates_outcome(run: Run, task
 
 
 def test_a_missing_compiler_is_one_line_with_the_fix(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    toolchain.find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
     monkeypatch.setattr(toolchain, "_from_pip", lambda: None)
     monkeypatch.setattr(toolchain.shutil, "which", lambda *_, **__: None)
     try:
@@ -567,7 +567,7 @@ def test_a_missing_compiler_is_one_line_with_the_fix(run: Run, monkeypatch: pyte
             ran = run(command, RMS_NORM, "--arch", "sm_90", *(ONE if command == "inspect" else ("--no-store",)))
             assert ran.code == 3 and "tileiras" in ran.error and "pip install" in ran.error
     finally:
-        toolchain.find_tileiras.cache_clear()
+        toolchain._found.cache_clear()
 
 
 def test_a_wrong_cuda_home_does_no_harm(tmp_path: Path) -> None:

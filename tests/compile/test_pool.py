@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tilewright.compile.accumulators import entry_of
 from tilewright.compile.pool import CompilerPool
-from tilewright.languages.base import Language, Lowered
+from tilewright.languages.base import TILE_IR, Language, Lowered
 from tilewright.languages.kept_cubins import CubinsInMemory, CubinsOfRun, KeptCubins
 from tilewright.records import Built, Configuration, Failed
+from tilewright.task.task import Launch
+from tilewright.tileir.read.tree import KernelEntry
 
 JOBS, CANDIDATES = 8, 17
 
@@ -84,3 +87,27 @@ def test_kept_cubins_are_not_compiled_again(stored: bool, tmp_path: Path) -> Non
             [(_, built, code)] = pool.outcomes()
         assert isinstance(built, Built) and built.cubin == code == b"code"
     assert started == [b"code"]
+
+
+def test_other_candidates_are_compiled_while_tile_ir_is_read() -> None:
+    """Reading takes 0.1 s, and a search begins with those candidates that have to be read."""
+    compiled = threading.Event()
+
+    class Noting(Compiles):
+        def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+            if lowered.code == b"small":
+                compiled.set()
+            return super().assemble(lowered, seconds)
+
+    def entry(lowered: Lowered) -> KernelEntry | None:
+        assert compiled.wait(60), "the small one waits for the large one to be read"
+        return entry_of(lowered)
+
+    def candidate(code: bytes, *tile: int) -> tuple[Noting, Lowered, Launch]:
+        return Noting(), Lowered(Configuration(()), "sm_90", "kernel", code), Launch("kernel", (1,), tile)
+
+    with CompilerPool(1, 1.0, lambda cubins: [cubin[0] for cubin in cubins], entry) as pool:  # type: ignore[misc]
+        pool.add(0, *candidate(TILE_IR + b"what tileirdisasm refuses", 256, 256))
+        pool.add(1, *candidate(b"small", 64, 64))
+        assert not pool.left_out()
+        assert {index for index, _, _ in pool.outcomes()} == {0, 1}

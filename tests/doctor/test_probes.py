@@ -36,9 +36,9 @@ def here() -> tuple[Probe, ...]:
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """`find_tileiras` remembers; this test's answer is no other test's."""
-    toolchain.find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
     yield
-    toolchain.find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
 
 
 def system_tool(monkeypatch: pytest.MonkeyPatch, from_pip: bool = False) -> None:

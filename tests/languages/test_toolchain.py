@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +10,15 @@ import pytest
 
 from tilewright.errors import CompilerMissing
 from tilewright.languages.cutile import toolchain
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.languages.cutile.toolchain import Tool, find_tileiras, major_minor
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
     yield
-    find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_without_pip_the_path_comes_before_cuda_home(monkeypatch: pytest.MonkeyP
     home, on_path = compiler(tmp_path / "cuda" / "bin"), compiler(tmp_path / "bin")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     assert find_tileiras() == Tool(home, (13, 2), home_says(), from_pip=False)
-    find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert find_tileiras().path == on_path
 
@@ -151,3 +153,17 @@ def test_it_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_versions_are_compared_by_major_and_minor() -> None:
     assert major_minor("13.4.92") == major_minor("13.4.1") != major_minor("13.10.0")
+
+
+def test_the_compiler_is_found_once_while_a_task_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads ask for it: the one that began with the task's text, and the one that lowers the first kernel."""
+    asked, real = list[str](), toolchain._tool
+
+    def tool(path: Path, from_pip: bool) -> Tool:
+        asked.append(threading.current_thread().name)
+        return real(path, from_pip)
+
+    monkeypatch.setattr(toolchain, "_tool", tool)
+    CuTile().expect("import cuda.tile as ct")
+    find_tileiras()
+    assert len(asked) == 1

@@ -306,12 +306,12 @@ def test_a_broken_compiler_is_named_where_it_is_looked_for(
     monkeypatch.setenv("PATH", f"{tileiras.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    find_tileiras.cache_clear()
+    toolchain._found.cache_clear()
     try:
         with pytest.raises(CompilerMissing) as caught:
             find_tileiras()
     finally:
-        find_tileiras.cache_clear()
+        toolchain._found.cache_clear()
     assert says(str(caught.value), "tileiras")
 
 

@@ -60,3 +60,31 @@ assert again.__spec__.loader.get_source(again.__name__) and not hasattr(again, "
 def test_what_is_put_off_is_there_when_it_is_needed(what: str) -> None:
     done = subprocess.run([sys.executable, "-c", LOADED + ANSWERS[what]], capture_output=True, text=True)
     assert not done.returncode, done.stderr
+
+
+def test_other_threads_go_on_while_torchs_libraries_are_loaded() -> None:
+    """An import would stop all of them meanwhile."""
+    code = """
+import ctypes, sys, threading, time
+from pathlib import Path
+from tilewright.worker.process import preload
+
+for name in preload.WITH_LIBRARIES:
+    __import__(name)
+over, longest, last = [], 0.0, time.perf_counter()
+
+def load():
+    preload._load_libraries()
+    over.append(time.perf_counter())
+
+began = time.perf_counter()
+threading.Thread(target=load).start()
+while not over:
+    time.sleep(0)
+    now = time.perf_counter()
+    longest, last = max(longest, now - last), now
+assert "torch" not in sys.modules and "libtorch_python" in Path("/proc/self/maps").read_text()
+assert longest < 0.5 * (over[0] - began), (longest, over[0] - began)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr

@@ -63,20 +63,23 @@ class Accumulators:
         self._read = read
         self._without: set[str] = set()
 
-    def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> bool:
-        """Returns whether the accumulators of a candidate cannot fit into registers."""
-        name = language.kernel_name(launch.kernel)
-        if lowered.arch != "sm_90" or not lowered.is_tile_ir or name in self._without:
+    def could_be_unfit(self, language: Language, launch: Launch, lowered: Lowered) -> bool:
+        """Returns whether the kernel has to be read to know whether its accumulators fit."""
+        if lowered.arch != "sm_90" or not lowered.is_tile_ir or language.kernel_name(launch.kernel) in self._without:
             return False
         constant = language.constant_parameters(launch.kernel) or [True] * len(launch.args)
         numbers = sorted(
             arg for arg, of_code in zip(launch.args, constant, strict=False) if of_code and _can_be_extent(arg)
         )
-        if len(numbers) < 2 or math.prod(numbers[-2:]) < SMALLEST or (entry := self._read(lowered)) is None:
+        return len(numbers) >= 2 and math.prod(numbers[-2:]) >= SMALLEST
+
+    def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> bool:
+        """Returns whether the accumulators of a candidate cannot fit into registers."""
+        if not self.could_be_unfit(language, launch, lowered) or (entry := self._read(lowered)) is None:
             return False
         words = accumulator_words(entry)
         if not words:
-            self._without.add(name)
+            self._without.add(language.kernel_name(launch.kernel))
         return words > registers(entry, lowered.arch)
 
 

@@ -20,6 +20,8 @@ from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tools import child
 from tilewright.tools.child import ToolPool
 
+READERS_OF_TILE_IR = 4
+"""Most threads that read Tile IR. Half of the time is in tileirdisasm, the other half holds Python's lock."""
 Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
 POLL_SECONDS = 0.1
 """How often the pool looks for compilers that are over a limit."""
@@ -27,6 +29,8 @@ POLL_SECONDS = 0.1
 
 class CompilerPool:
     """Threads that each wait for one compiler, and threads that read the cubins with nvdisasm (called readers).
+
+    The methods are for one thread, which lowers candidates and adds them.
 
     Candidates are known by index. Equal bytecode is compiled once. A start of nvdisasm costs 0.25 s or more of
     processor time, and each cubin costs 0.02 s more. So few readers run while all compilers run, and a reader reads
@@ -48,11 +52,14 @@ class CompilerPool:
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
         self.limit_of, self.kept = limit_of, kept
         self._ended: dict[Hashable, CompileLimit] = {}
+        self._asked: dict[int, tuple[Future[bool], Language, Lowered]] = {}
+        """The candidates whose Tile IR is being read, by index: whether their accumulators cannot fit."""
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
         self._keys: dict[int, str | None] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
         self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs, "nvdisasm")
+        self._readers_of_tile_ir = ToolPool(min(jobs, READERS_OF_TILE_IR), "tileirdisasm")
         self.unread: list[tuple[Built, Future[Outcome]]] = []
         self._lock = threading.Lock()
         self.seen: dict[Identity, Future[Outcome]] = {}
@@ -61,22 +68,38 @@ class CompilerPool:
         return self
 
     def __exit__(self, *raised: Any) -> None:
+        self._readers_of_tile_ir.__exit__(*raised)
         self.compilers.__exit__(*raised)
         self.readers.__exit__(*raised)
 
     def add(self, index: int, language: Language, lowered: Lowered, launch: Launch, *, always: bool = False) -> None:
         """Compiles a candidate, unless its accumulators cannot fit into registers.
 
+        Its Tile IR is read meanwhile, and it is compiled with one of the next calls, at the latest with `left_out` or
+        `outcomes`.
+
         always: compiles the candidate even if its accumulators cannot fit.
         """
-        new = lowered.identity not in self.seen
-        if new and not always and self.accumulators.unfit(language, launch, lowered):
-            self._unfit[index] = language, lowered
-        else:
+        if always or lowered.identity in self.seen or not self.accumulators.could_be_unfit(language, launch, lowered):
             self._submit(index, language, lowered)
+        else:
+            unfit = self._readers_of_tile_ir.submit(self.accumulators.unfit, language, launch, lowered)
+            self._asked[index] = unfit, language, lowered
+        self._submit_fit(wait_for_all=False)
+
+    def _submit_fit(self, *, wait_for_all: bool) -> None:
+        """Compiles the candidates whose Tile IR was read and whose accumulators fit."""
+        for index, (unfit, language, lowered) in list(self._asked.items()):
+            if wait_for_all or unfit.done():
+                del self._asked[index]
+                if unfit.result():
+                    self._unfit[index] = language, lowered
+                else:
+                    self._submit(index, language, lowered)
 
     def left_out(self) -> dict[int, HasToSpill]:
         """Returns the candidates that are not compiled, by index, each with the reason."""
+        self._submit_fit(wait_for_all=True)
         for index, (language, lowered) in list(self._unfit.items()):
             if lowered.identity in self.seen:  # an identical candidate is compiled anyway
                 del self._unfit[index]
@@ -85,6 +108,7 @@ class CompilerPool:
 
     def forget(self, index: int) -> None:
         """Forgets a candidate, if it is not compiled."""
+        self._submit_fit(wait_for_all=True)
         self._unfit.pop(index, None)
 
     def compile_unfit(self) -> None:
@@ -99,6 +123,7 @@ class CompilerPool:
 
         index: yields only this candidate and those with the same bytecode.
         """
+        self._submit_fit(wait_for_all=True)
         wanted = [future for future, indices in self._added.items() if index is None or index in indices]
         while wanted:
             self._end_slow(wanted)

@@ -30,6 +30,7 @@ from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import DIVISOR, ITEM_BYTES, ArraySpec
 from tilewright.tools import child
+from tilewright.tools.background import in_thread
 
 T = TypeVar("T")
 
@@ -126,6 +127,9 @@ class CuTile(Language):
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(_given(hints).items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
+
+    def expect(self, source: str) -> None:
+        in_thread(find_tileiras, "tileiras")  # starting the compiler to ask for its version takes 0.1 s
 
     def toolkit(self) -> str:
         return f"cuda-tile {installed_version('cuda-tile')}, {compiler()}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib import util
@@ -43,9 +44,17 @@ class Tool:
         return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-@cache
+_looking = threading.Lock()
+
+
 def find_tileiras() -> Tool:
     """Returns the compiler. Raises CompilerMissing, with the fix, if there is none."""
+    with _looking:  # a second thread waits for the first thread's result
+        return _found()
+
+
+@cache
+def _found() -> Tool:
     if pip := _from_pip():
         return _tool(pip, from_pip=True)
     homes = [os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]

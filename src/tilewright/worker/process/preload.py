@@ -1,6 +1,8 @@
 """Imports torch while the worker does something else. The worker loads this module first, so it imports little."""
 
+import ctypes
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -8,6 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -17,6 +20,11 @@ LATER = "torch._meta_registrations"
 quarter of the import. Code that computes with data does not use it."""
 USER = "torch._dynamo"
 """Of `torch.compile`, which computes with tensors without data. Its import runs `LATER` first."""
+WITH_LIBRARIES = (
+    "numpy", "ml_dtypes", "csv", "hashlib", "json", "queue", "resource", "select", "socket", "statistics", "tempfile",
+    "zipfile",
+)  # fmt: skip
+"""Modules that the worker imports, too, and that load small libraries: see `_load_libraries`."""
 
 
 def begin_torch() -> None:
@@ -44,10 +52,29 @@ def with_all_of_torch(call: Callable[[], T]) -> T:
 
 def _load() -> None:
     gc.disable()  # garbage collection would take an eighth of the import time and free nothing
+    _load_libraries()
     with suppress(ImportError):  # it is raised again where torch is needed
         import_module("torch")
     gc.freeze()
     gc.enable()
+
+
+def _load_libraries() -> None:
+    """Loads torch's libraries, as the import of torch does, while other threads import modules.
+
+    The import would keep Python's lock meanwhile. The linker has a lock, too: a thread that imports a module with a
+    library waits for torch's libraries, and keeps Python's lock. So such modules are imported before. If torch's
+    libraries cannot be loaded, the import of torch tells why.
+    """
+    for name in WITH_LIBRARIES:
+        with suppress(ImportError):
+            import_module(name)
+    load = ctypes.CDLL(None).dlopen  # unlike `ctypes.CDLL`, a call of a function gives up Python's lock
+    load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    found = PathFinder.find_spec("torch")
+    for folder in (found and found.submodule_search_locations) or ():
+        for name, scope in (("global_deps", os.RTLD_GLOBAL), ("python", os.RTLD_LOCAL)):
+            load(os.fsencode(Path(folder, "lib", f"libtorch_{name}.so")), os.RTLD_NOW | scope)
 
 
 class _Postponed(MetaPathFinder, Loader):
