@@ -112,10 +112,11 @@ class ExpectedTimes:
         Their Tile IR is equal, and what their hints ask for leads to the same threads and registers.
         """
         lowered = self._read(configuration)
-        if lowered is None or lowered.outline is None:
-            return configuration if lowered is None else lowered.identity
+        if lowered is None:
+            return configuration
+        threads = tuple(each.threads for each in self._launches(lowered, like))
         others = tuple((hint, value) for hint, value in lowered.hints.items() if hint not in THREADS)
-        return lowered.identity[1:], others, tuple(each.threads for each in self._launches(lowered.outline, lowered, like))
+        return (*lowered.identity[1:], others, threads) if threads else lowered.identity
 
     def code(self, configuration: Configuration) -> Hashable:
         """Returns a key that is equal for configurations, also of other workloads, that are compiled once."""
@@ -124,14 +125,14 @@ class ExpectedTimes:
 
     def _us(self, configuration: Configuration, like: Candidate | None) -> float | None:
         lowered = self._read(configuration)
-        if lowered is None or lowered.outline is None:
-            return None
-        times = [each.us() for each in self._launches(lowered.outline, lowered, like)]
-        return math.exp(sum(map(math.log, times)) / len(times))
+        times = [] if lowered is None else [each.us() for each in self._launches(lowered, like)]
+        return math.exp(sum(map(math.log, times)) / len(times)) if times else None
 
-    def _launches(self, kernel: Outline, lowered: _Lowered, like: Candidate | None) -> Iterator[_Launched]:
+    def _launches(self, lowered: _Lowered, like: Candidate | None) -> Iterator[_Launched]:
+        """Yields a launch for each way in which the kernel may be compiled; none if it cannot be read."""
         for apart in self._ways(like):
-            yield _Launched(kernel, lowered.grid, lowered.hints, self._work, self.board, apart)
+            if lowered.outline is not None:
+                yield _Launched(lowered.outline, lowered.grid, lowered.hints, self._work, self.board, apart)
 
     def _read(self, configuration: Configuration) -> _Lowered | None:
         """Lowers a configuration once. Hints do not change the outline, so each kernel is outlined once."""
