@@ -163,6 +163,19 @@ def test_default_hints_have_the_identity_of_none() -> None:
     assert expected.identity(shipped) != expected.identity(shipped.replace(TILE_M=32))
 
 
+def test_hints_that_change_neither_threads_nor_registers_have_one_identity() -> None:
+    """Two CTAs of 256 threads do not have the registers for the accumulators, so the compiler makes the code for one.
+
+    A softmax in which all warps copy needs fewer registers than either hint allows.
+    """
+    hints = {"occupancy": (1, 2), "num_worker_warps": (8,)}
+    product = spaced("examples/naive/matmul.py", TILE_M=(128,), TILE_N=(256,), TILE_K=(64,), **hints)
+    softmax = spaced("examples/naive/softmax.py", occupancy=(1, 2), num_worker_warps=(4,))
+    for task, like, codes in ((product, None, 1), (softmax, made(softmax, 128), 1), (softmax, made(softmax, 256), 2)):
+        expected = ExpectedTimes(task, first(task), H200)
+        assert len({expected.identity(config, like) for config in task.space.configurations(90, {})}) == codes
+
+
 OCCUPIED = """\
 import cuda.tile as ct
 import tilewright as tw

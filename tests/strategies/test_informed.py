@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.records import Candidate, Configuration, MachineCode
 from tilewright.strategies import informed
-from tilewright.strategies.base import SearchSpace
+from tilewright.strategies.base import SearchSpace, batches
 from tilewright.strategies.halving import Halving
 from tilewright.testing.strategies import StrategyContract, made_space, outcome, searched, smooth_space, smooth_us
 
@@ -35,7 +35,7 @@ class Made:
         us, wrong = self.of(configuration), random.Random(str(configuration)).uniform(-1, 1)
         return None if us is None else 3 * us * self.error**wrong
 
-    def identity(self, configuration: Configuration) -> Hashable:
+    def identity(self, configuration: Configuration, like: Candidate | None = None) -> Hashable:
         return configuration
 
     def code(self, configuration: Configuration) -> Hashable:
@@ -45,7 +45,7 @@ class Made:
 class Copies(Made):
     """The knob ``COPY`` changes nothing."""
 
-    def identity(self, configuration: Configuration) -> Hashable:
+    def identity(self, configuration: Configuration, like: Candidate | None = None) -> Hashable:
         return configuration.TILE_M, configuration.TILE_N, configuration.STAGES
 
 
@@ -126,6 +126,39 @@ def test_equal_machine_code_is_compiled_once(monkeypatch: pytest.MonkeyPatch) ->
     asked = searched(Halving(), space, lambda _: "raced", smooth_us)
     every = [config for batch in asked for config in batch]
     assert len(every) == len({space.expected.identity(config) for config in every if space.expected})
+
+
+def test_what_is_expected_to_have_the_code_of_another_one_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 280, half are copies. They are not lost, because the expectation may be wrong."""
+    monkeypatch.setattr(informed, "READ", 300)
+    space = replace(smooth_space(150, copies=2), expected=(copies := Copies(smooth_us)))
+    every = [config for batch in searched(Halving(), space, lambda _: "raced", smooth_us) for config in batch]
+    assert len(every) == 150
+    assert len({copies.identity(config) for config in every[:140]}) == 140
+
+
+def test_the_first_compiled_candidate_shows_which_code_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is known that the stages change nothing, one of them is compiled for each tile."""
+    monkeypatch.setattr(informed, "READ", 200)
+
+    class Stages(Made):
+        def identity(self, configuration: Configuration, like: Candidate | None = None) -> Hashable:
+            return (configuration.TILE_M, configuration.TILE_N) if like else configuration
+
+    space = replace(smooth_space(24), expected=Stages(smooth_us))
+    search = Halving().search(space)
+    first = next(search)
+    batch = search.send(tuple(replace(outcome(config, "raced", smooth_us(config)), code=CODE) for config in first))
+    tiles = {(config.TILE_M, config.TILE_N) for config in first}
+    assert len({(config.TILE_M, config.TILE_N) for config in batch} - tiles) == len(batch)
+
+
+def test_what_another_workload_asked_for_does_not_count() -> None:
+    space = replace(smooth_space(12), expected=Made(smooth_us), counts=lambda config: config.STAGES != 3)
+    outcomes = lambda batch: tuple(outcome(config, "raced", smooth_us(config)) for config in batch)  # noqa: E731
+    asked = [config for batch in batches(Halving().search(space), outcomes) for config in batch]
+    counted = [config for config in asked if space.counts(config)]
+    assert len(counted) == 12 < len(asked)
 
 
 def test_a_compiled_candidate_shows_how_the_kernel_is_compiled() -> None:

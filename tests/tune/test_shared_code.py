@@ -125,7 +125,7 @@ class Coded:
     def us(self, configurations: Any, like: Any = None) -> tuple[float, ...]:
         return tuple(100.0 / int(each.SIZE) for each in configurations)
 
-    def identity(self, configuration: Configuration) -> Any:
+    def identity(self, configuration: Configuration, like: Any = None) -> Any:
         return configuration
 
     def code(self, configuration: Configuration) -> Any:

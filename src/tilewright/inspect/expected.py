@@ -17,7 +17,7 @@ for all. Absolute times may be wrong by a factor of 2; the order is what counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,6 +36,8 @@ from tilewright.tileir.run.registry import Unsupported
 
 ARCHITECTURES = ("sm_90",)
 """Where the two ways of compiling, and the figures below, were observed."""
+THREADS = ("num_worker_warps", "occupancy")
+"""The hints of which `_Threads` has all effects."""
 FILE, CTA_REGISTERS, MOST_REGISTERS, CONSUMER = 65536, 8, 255, 240
 """Registers of an SM; registers are given out in steps of 8; most per thread; most per thread that does not copy."""
 COPYING = 24
@@ -92,8 +94,7 @@ class ExpectedTimes:
         """
         if self.board.arch not in ARCHITECTURES:
             return (None,) * len(configurations)
-        ways = self._ways(like)
-        return tuple(self._us(configuration, ways) for configuration in configurations)
+        return tuple(self._us(configuration, like) for configuration in configurations)
 
     def _ways(self, like: Candidate | None) -> tuple[bool, ...]:
         """Returns whether one warpgroup copies for the others: it is one warpgroup more than the hint requests.
@@ -105,23 +106,33 @@ class ExpectedTimes:
             return True, False
         return (like.code.threads > WARP * _number(read.hints.get("num_worker_warps"), WARPS),)
 
-    def identity(self, configuration: Configuration) -> Hashable:
-        """Returns a key that is equal for configurations whose machine code and launch are known to be equal."""
+    def identity(self, configuration: Configuration, like: Candidate | None = None) -> Hashable:
+        """Returns a key that is equal for configurations that are expected to have equal machine code and launch.
+
+        Their Tile IR is equal, and what their hints ask for leads to the same threads and registers.
+        """
         lowered = self._read(configuration)
-        return configuration if lowered is None else lowered.identity
+        if lowered is None:
+            return configuration
+        threads = tuple(each.threads for each in self._launches(lowered, like))
+        others = tuple((hint, value) for hint, value in lowered.hints.items() if hint not in THREADS)
+        return (*lowered.identity[1:], others, threads) if threads else lowered.identity
 
     def code(self, configuration: Configuration) -> Hashable:
         """Returns a key that is equal for configurations, also of other workloads, that are compiled once."""
         lowered = self._read(configuration)
         return (self.workload.name, configuration) if lowered is None else lowered.identity[0]
 
-    def _us(self, configuration: Configuration, ways: Sequence[bool]) -> float | None:
+    def _us(self, configuration: Configuration, like: Candidate | None) -> float | None:
         lowered = self._read(configuration)
-        if lowered is None or lowered.outline is None:
-            return None
-        kernel, grid, hints = lowered.outline, lowered.grid, lowered.hints
-        times = [_Launched(kernel, grid, hints, self._work, self.board, apart).us() for apart in ways]
-        return math.exp(sum(map(math.log, times)) / len(times))
+        times = [] if lowered is None else [each.us() for each in self._launches(lowered, like)]
+        return math.exp(sum(map(math.log, times)) / len(times)) if times else None
+
+    def _launches(self, lowered: _Lowered, like: Candidate | None) -> Iterator[_Launched]:
+        """Yields a launch for each way in which the kernel may be compiled; none if it cannot be read."""
+        for apart in self._ways(like):
+            if lowered.outline is not None:
+                yield _Launched(lowered.outline, lowered.grid, lowered.hints, self._work, self.board, apart)
 
     def _read(self, configuration: Configuration) -> _Lowered | None:
         """Lowers a configuration once. Hints do not change the outline, so each kernel is outlined once."""

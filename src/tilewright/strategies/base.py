@@ -46,8 +46,11 @@ class Expectation(Protocol):
         like: a compiled candidate, which shows how the compiler treats this kernel.
         """
 
-    def identity(self, configuration: Configuration) -> Hashable:
-        """Returns a key that is equal for configurations whose machine code and launch are known to be equal."""
+    def identity(self, configuration: Configuration, like: Candidate | None = None) -> Hashable:
+        """Returns a key that is equal for configurations that are expected to have equal machine code and launch.
+
+        like: as for `us`.
+        """
 
     def code(self, configuration: Configuration) -> Hashable:
         """Returns a key that is equal for configurations, also of other workloads, that are compiled once."""
@@ -55,6 +58,10 @@ class Expectation(Protocol):
 
 def _nothing() -> Mapping[Configuration, Candidate | None]:
     return {}
+
+
+def _always(_: Configuration) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,8 @@ class SearchSpace:
     """Returns the configurations that are compiled for other workloads of the task and have the same code here, with
     their outcomes for this workload; None before `tune` has judged them. `tune` judges them without being asked, and
     they do not count in ``most``."""
+    counts: Callable[[Configuration], bool] = _always
+    """Returns whether a configuration counts in ``most``. It does not if another workload has asked for its code."""
 
     @property
     def shipped(self) -> Configuration:

@@ -30,7 +30,7 @@ class Halving(Strategy):
             first = informed.choose(space.pool, (), shared, _share(space, FIRST_EXPECTED))
         else:
             first = spread(space.pool, _share(space, FIRST), space.seed)
-        left = space.most - len(unseen(first, shared))
+        left = space.most - sum(map(space.counts, first))
         outcomes: Outcomes = yield first
         while left > 0:
             shared = space.shared()
@@ -41,7 +41,7 @@ class Halving(Strategy):
             batch = informed.choose(pool, known, shared, half) if informed else most_promising(pool, known, half)
             if not batch:
                 return
-            left -= len(batch)
+            left -= sum(map(space.counts, batch))
             outcomes += yield batch
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.records import Candidate, Configuration
 from tilewright.strategies.base import Batch, Expectation, Outcomes, SearchSpace, unseen
@@ -23,6 +24,8 @@ MEASURED, PREDICTED = 0.02, 0.15
 """Standard deviations of the logarithms of measured and predicted times."""
 CURIOSITY = 0.7
 """How many standard deviations an estimate may be too high."""
+LAST = 1e3
+"""Added to the estimate of a configuration that is expected to have the machine code of another one, so it is last."""
 READ, NEAR = 64, 24
 """In a pool of more than ``READ`` configurations, only ``READ`` spread ones and the first ``NEAR`` are read, and get
 expected times of their own. The others get the time of the nearest of them. Reading a kernel takes up to 0.1 s."""
@@ -52,22 +55,23 @@ class Informed:
         shared: the configurations that are compiled for another workload (`SearchSpace.shared`).
 
         Each choice takes the lowest estimate. The next choice assumes that this estimate is right. The same is assumed
-        of those in ``shared`` that have no outcome here yet. Of a large pool, only some are read (`READ`).
+        of those in ``shared`` that have no outcome here yet. Of a large pool, only some are read (`READ`). What is
+        expected to have the machine code of another one is chosen last.
         """
         self._see(outcomes)
         known = [outcome.configuration for outcome in outcomes] or [self.space.shipped]
         waiting = unseen(shared, known)
         read = pool if len(pool) <= READ else (*pool[:NEAR], *self._read)
         self._note((*known, *waiting, *read))
-        others = self._others((*known, *waiting), pool)
-        every = (*known, *waiting, *others)
+        every = (*known, *waiting, *unseen(pool, (*known, *waiting)))
         expected = self._expected(every)
         ratios = (np.array(logarithms(outcomes)) if outcomes else expected[:1]) - expected[: len(known)]
         noise = np.array([MEASURED if outcome.measured else PREDICTED for outcome in outcomes] or [MEASURED])
         chosen = [] if outcomes else known
         relative = expected - self._logarithms.get(self.space.shipped, expected[0])
         new = count - len(unseen(chosen, shared))
-        picked = _lowest(coordinates(every), expected, relative, ratios, noise, len(waiting), new)
+        codes = self._codes(every)
+        picked = _lowest(coordinates(every), codes, expected, relative, ratios, noise, len(waiting), new)
         return (*chosen, *(every[place] for place in picked))
 
     def _see(self, outcomes: Outcomes) -> None:
@@ -82,15 +86,15 @@ class Informed:
         for each, us in zip(new, self.expected.us(new, self._like), strict=True):
             self._logarithms[each] = math.log(us) if us else math.nan
 
-    def _others(self, known: Sequence[Configuration], pool: Sequence[Configuration]) -> Batch:
-        """Returns the configurations of ``pool`` whose machine code may differ from that of all others."""
-        seen = {self.expected.identity(each) for each in known}
-        found: dict[object, Configuration] = {}
-        for each in pool:
-            identity = self.expected.identity(each) if each in self._logarithms else each
-            if identity not in seen:
-                found.setdefault(identity, each)
-        return tuple(found.values())
+    def _codes(self, configurations: Sequence[Configuration]) -> NDArray[np.int64]:
+        """Numbers the machine codes that are expected, and returns the number of each configuration's code.
+
+        Each that was not read counts as another code.
+        """
+        read = self._logarithms
+        keys = [self.expected.identity(each, self._like) if each in read else each for each in configurations]
+        number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        return np.array([number[key] for key in keys])
 
     def _expected(self, configurations: Sequence[Configuration]) -> Array:
         """Returns the logarithms of expected times; for configurations that were not read, those of the nearest."""
@@ -105,12 +109,13 @@ class Informed:
 
 
 def _lowest(
-    at: Array, expected: Array, relative: Array, ratios: Array, noise: Array, waiting: int, count: int
-) -> list[int]:
+    at: Array, codes: NDArray[np.int64], expected: Array, relative: Array, ratios: Array, noise: Array, waiting: int,
+    count: int,
+) -> list[int]:  # fmt: skip
     """Returns the places of ``count`` further configurations, chosen one by one.
 
-    at, expected, relative: of all configurations: points, logarithms of expected times, and these less that of the
-        shipped one.
+    at, codes, expected, relative: of all configurations: points, numbers of their codes, logarithms of expected times,
+        and these less that of the shipped one.
     ratios, noise: of the first configurations, whose times are known.
     waiting: so many configurations after these are chosen already.
     """
@@ -128,8 +133,9 @@ def _lowest(
         solved = np.linalg.solve(with_known[known] + np.diag(noise**2), np.column_stack([ratios, cross.T]))
         mean = cross @ solved[:, 0]
         variance = own_variance[left] - np.einsum("ij,ji->i", cross, solved[:, 1:])
-        lowest = int((expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))).argmin())
-        best = 0 if len(chosen) < waiting else lowest
+        lowest = expected[left] + mean - CURIOSITY * np.sqrt(np.maximum(variance, 1e-9))
+        lowest[np.isin(codes[left], codes[known])] += LAST
+        best = 0 if len(chosen) < waiting else int(lowest.argmin())
         ratios, noise = np.append(ratios, mean[best]), np.append(noise, MEASURED)
         known.append(left.pop(best))
         chosen.append(known[-1])

@@ -82,7 +82,9 @@ class Searching:
         self.strategy = strategy_of(strategy or default)
         most, self._most_why = self._most(limits, pace)
         known = expected() if expected is not None and most < self.size else None
-        self.space = SearchSpace(space, arch, dims, most, tuple(seeds), seed, known, self._outcomes_of_shared)
+        self.space = SearchSpace(
+            space, arch, dims, most, tuple(seeds), seed, known, shared=self._outcomes_of_shared, counts=self._is_new
+        )  # fmt: skip
         self._others = others
         self.asked: dict[Configuration, None] = {}
         """What the strategy asked for."""
