@@ -85,7 +85,18 @@ def test_a_block_for_each_item(text: str, grid: str, tmp_path: Path) -> None:
     assert f"tw.Launch(softmax, {grid}, " in changed
     task = loaded(changed, tmp_path)
     dims = task.selected(None)[0].dims
-    assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid[0] == 512
+    launched = task.launched(task.space.shipped, dims, task.arrays(dims), H200)
+    assert launched.grid[0] == 512 and launched.args[-1] is True, "the kernel knows that its loop runs once"
+
+
+def test_a_block_for_each_item_has_no_loop_over_items(tmp_path: Path) -> None:
+    """Without the constant, the machine code has one loop more."""
+    changed = applied(ENTRY, SOFTMAX, tmp_path, EACH_ITEM)
+    loops = []
+    for text in (changed, changed.replace("M < 1 << 30", "False")):
+        [code] = facts_of(loaded(text, tmp_path)).codes.values()
+        loops.append(len(code.loops))
+    assert loops[1] == loops[0] + 1, loops
 
 
 def test_a_number_of_items_that_the_launch_does_not_know_is_no_grid(tmp_path: Path) -> None:

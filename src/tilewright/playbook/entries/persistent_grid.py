@@ -33,6 +33,8 @@ from tilewright.source.syntax import Function, Source, argument, dotted, element
 
 BLOCKS_PER_SM = (1, 2, 4, 8, 16)
 EACH_ITEM = "one block an item"
+ONE_ITEM, BEYOND = "ONE_ITEM", "1 << 30"
+"""The constant that says so to the kernel, and a step that leads beyond the last item."""
 MORE_WARPS = "num_worker_warps=8"
 """Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
 
@@ -63,8 +65,7 @@ class PersistentGrid(Entry):
         blocks = {launch.grid[0] for launch in facts.launches}
         values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
         values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
-        each_item = unless_refused(_with_each_item, source, kernel, axes)
-        if each_item is not None and each_item.text != source.text:
+        if unless_refused(_with_each_item, source, kernel, axes) is not None:
             values.insert(0, EACH_ITEM)
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
         why = f"{now} blocks on {sms} SMs"
@@ -88,11 +89,20 @@ class PersistentGrid(Entry):
 
 
 def _with_each_item(source: Source, kernel: str, axes: int) -> Source:
-    """Returns the source with a block for each item. Raises `NotApplicable` if the launch does not know the items."""
-    items = in_launch(source, kernel, dataflow.range_of(_loop(source, kernel))[1])
+    """Returns the source with a block for each item. Raises `NotApplicable` if the launch does not know the items.
+
+    A constant of the launch tells the kernel that its loop runs once. Then the compiler makes no loop.
+    """
+    loop = _loop(source, kernel)
+    _, end, step = dataflow.range_of(loop)
+    items, name = in_launch(source, kernel, end), task_code.fresh_in(source, kernel, ONE_ITEM)
     known = {*dataflow.names_assigned(task_code.launch_of(source).function.body), *task_code.visible_at_top(source)}
-    for name in sorted(dataflow.names_read(cst.parse_expression(items)) - known):
-        source = task_code.with_launch_parameter(source, name)
+    source = source.changed({step: cst.parse_expression(f"{BEYOND} if {name} else {source.code(step)}")})
+    for dimension in sorted(dataflow.names_read(cst.parse_expression(items)) - known):
+        source = task_code.with_launch_parameter(source, dimension)
+    source = task_code.with_kernel_argument(
+        source, kernel, name, f"{items} < {BEYOND}", f"{source.spelled('Constant')}[bool]"
+    )
     return task_code.with_grid(source, f"({items}{', 1' * (axes - 1)}{',' * (axes == 1)})")
 
 
