@@ -51,6 +51,13 @@ def test_memory_bound_kernels_are_asked_for_more_ctas_first(scale: KernelFacts) 
     assert "CTAs fit on an SM" in site.why
 
 
+def test_values_that_ask_for_more_than_fits_come_first_where_enough_fit(scale: KernelFacts) -> None:
+    for registers, values in ((32, (4, 2, 8)), (127, (8, 4, 2)), (255, (4, 2, 8))):
+        codes = {name: replace(code, registers=registers, threads=128) for name, code in scale.codes.items()}
+        site = only(occupancy.ENTRY.sites(Source("file.py", SCALE), replace(scale, codes=codes)))
+        assert site.values == values, registers
+
+
 def test_a_hint_as_it_stands_is_not_offered(tmp_path: Path) -> None:
     """The decorator's hint counts where the space is silent."""
     text = SCALE.replace("@ct.kernel", "@ct.kernel(occupancy=4)")

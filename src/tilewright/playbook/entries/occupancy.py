@@ -13,7 +13,9 @@ from tilewright.records import Value
 
 ENOUGH = 4  # CTAs on an SM; more CTAs rarely hide more latency
 ORDER = {"memory": (4, 2, 8, 1), "balanced": (2, 4, 8, 1), "compute": (2, 4, 1)}
-"""The values to try for each kind of bound, the most promising first. The compiler treats 16 and 32 as 8."""
+"""The values to try for each kind of bound, the most promising first. The compiler treats 16 and 32 as 8. Where enough
+CTAs fit anyway, values that ask for more come first: a layer norm with 127 registers takes 94 µs without the hint, 86
+with 4 and 84 with 8 (H200, 2026-11-30)."""
 
 
 class OccupancyHint(OneHint):
@@ -34,7 +36,8 @@ class OccupancyHint(OneHint):
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
         code = hungriest(facts)
         fits = occupancy_of(code, facts.board).ctas
-        values = tuple(ctas for ctas in ORDER[facts.kind] if ctas != (now or 1))
+        known = (ctas for ctas in ORDER[facts.kind] if ctas != (now or 1))
+        values = tuple(sorted(known, key=lambda ctas: ctas <= fits >= ENOUGH))  # which ask for more than fit, first
         why = f"{fits} CTAs fit on an SM: {code.registers} registers, {code.shared_bytes:,} B shared memory"
         return Offer(values, 1.0 if fits < ENOUGH else 0.4, why)
 
