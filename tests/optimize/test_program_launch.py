@@ -51,14 +51,20 @@ class Kept:
 
 
 @contextmanager
-def kept(folder: Path, host: str = HOST, *, apart: bool = False) -> Iterator[Kept]:
-    """``apart``: whether the launch is in another file than the kernel."""
+def kept(folder: Path, host: str = HOST, *, apart: bool = False, elsewhere: bool = False) -> Iterator[Kept]:
+    """``apart``: whether the launch is in another file than the kernel. ``elsewhere``: whether it was recorded on a
+    machine whose packages lie in another folder."""
     imports = "import cuda.tile as ct\nimport torch\n\nfrom .norms import cubic_norm\n"
     module = library(folder, KERNEL, imports + host) if apart else library(folder, KERNEL + host)
     if hasattr(module, "TIMES"):
         next(module.TIMES)  # the recorded process launches twice the rows that a new one does
     arguments = (torch.zeros(ROWS, COLUMNS, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16))
-    task = load_task(str(task_file(folder, recorded(module.normed, *arguments))))
+    written = task_file(folder, recorded(module.normed, *arguments))
+    if elsewhere:
+        text = written.read_text()
+        assert str(folder) in text[text.index("call=") :]
+        written.write_text(text.replace(str(folder), "/elsewhere/site-packages"))
+    task = load_task(str(written))
     texts = {path: path.read_text() for path in editable_files(task)}
     builder = Builder(
         candidates("torch"), task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60
@@ -95,6 +101,13 @@ def test_the_program_launches_what_was_kept(tmp_path: Path) -> None:
     assert "@ct.kernel(occupancy=2)" in text
     assert all(f"+++ b/{name}" in patch for name in ("captured.py", f"library_of_{tmp_path.name}/norms.py"))
     assert case.file.read_text() == KERNEL + HOST, "the user's own file is not changed"
+
+
+def test_a_launch_that_was_recorded_on_another_machine(tmp_path: Path) -> None:
+    with kept(tmp_path, elsewhere=True) as case:
+        [line] = case.in_program()
+        text = case.patched()
+    assert "the launch in norms.py:" in line and "multi_processor_count * 4" in launch_lines(text)
 
 
 def test_a_launch_in_another_file_than_the_kernel(tmp_path: Path) -> None:

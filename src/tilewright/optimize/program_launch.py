@@ -67,7 +67,7 @@ def _call_of(captured: Captured) -> ProgramCall:
     if captured.call is None:
         raise NotApplicable("the task does not say where the program made the launch")
     try:
-        return codec.from_json(ProgramCall, dict(captured.call), defaults=True)
+        return codec.from_json(ProgramCall, dict(captured.call), defaults=True).on_this_machine()
     except ValueError as error:
         raise NotApplicable(f"call= of the captured kernel cannot be read: {error}") from error
 

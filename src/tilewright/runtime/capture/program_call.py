@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
 from pathlib import Path
 from types import FrameType
@@ -50,6 +51,24 @@ class ProgramCall:
     qualname: str = ""
     """The function to call again, with its file and module; empty if there is none."""
     arguments: tuple[Argument, ...] = ()
+
+    def on_this_machine(self) -> ProgramCall:
+        """Returns the call with the files of this machine, if the program's package is imported from elsewhere here."""
+        top = self.module.split(".")[0]
+        try:
+            found = None if not top or Path(self.file).is_file() else find_spec(top)
+        except (ImportError, ValueError):
+            found = None
+        before = next((folder.parent for folder in Path(self.file).parents if folder.name == top), None)
+        if found is None or not found.origin or before is None:
+            return self
+        now = Path(found.origin).parent.parent
+
+        def here(file: str) -> str:
+            return str(now / Path(file).relative_to(before)) if Path(file).is_relative_to(before) else file
+
+        places = tuple(replace(place, file=here(place.file)) for place in self.places)
+        return replace(self, file=here(self.file), places=places)
 
 
 def program_call() -> ProgramCall | None:
