@@ -10,7 +10,7 @@ from tests.playbook.kit import changed_lines, verdict
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.check_bounds import ENTRY, EVERY
 from tilewright.source.syntax import Source
-from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
+from tilewright.testing.entries import H200, EntryContract, codes_of, facts_of, loaded
 
 PLAIN = BLOCK.replace(", check_bounds=True", "")
 RAGGED = copy(ROW).replace("'N': 256", "'N': 250")
@@ -81,6 +81,42 @@ def test_accesses_that_constants_leave_out_are_left_alone(tmp_path: Path) -> Non
 def test_a_loop_over_the_starts_of_tiles_is_bounded(end: str, ragged: str) -> None:
     body = f"for start in range(0, {end}, TILE):\n    i = start + ct.arange(TILE, dtype=ct.int32)\n"
     assert f"ragged = {ragged}" in applied(copy(body + "    ct.scatter(y, i, ct.gather(x, i))", shape='("M",)'))
+
+
+def test_a_number_that_is_no_extent_may_be_negative() -> None:
+    shifted = "i = ct.bid(0) * TILE + {} + ct.arange(TILE, dtype=ct.int32)\nct.scatter(y, i, ct.gather(x, i))"
+    for passed in ("N", "config.SHIFT"):
+        parameters, given = "TILE: ct.Constant[int], SHIFT: int", f"config.TILE, {passed}"
+        text = copy(shifted.format("SHIFT"), shape='("M",)', parameters=parameters, given=given)
+        assert f"{passed} < 0 or " in applied(text)
+
+
+STEPPED = """
+if STEP > 0:
+    for start in range(0, x.shape[0], STEP):
+        i = start + ct.arange(STEP, dtype=ct.int32)
+        ct.scatter(y, i, ct.gather(x, i))
+else:
+    ct.scatter(y, ct.arange(TILE, dtype=ct.int32), 0.0)
+"""
+DIVIDED = "if STEP > 0:\n    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0) // STEP,), (TILE,)))"
+COUNTED = """
+tile = ct.load(x, (0,), (1,)).item().astype(ct.int32)
+if STEP > 0:
+    ct.store(y, (tile,), ct.zeros((STEP,), ct.float32))
+"""
+
+
+@pytest.mark.parametrize("body", [STEPPED, DIVIDED, COUNTED], ids=["a step", "a divisor", "a tile"])
+@pytest.mark.parametrize("small", [200, 0])
+def test_a_constant_that_is_0_in_another_launch_divides_nothing(body: str, small: int, tmp_path: Path) -> None:
+    """Neither when sites are sought, nor in a launch that is no workload. The branch for it is then left out."""
+    text = copy(body, shape='("M",)', parameters="TILE: ct.Constant[int], STEP: ct.Constant[int]",
+                given="config.TILE, N", grid="(2,)")  # fmt: skip
+    text = text.replace("'N': 256", "'N': 64").replace("'N': 200", f"'N': {small}")
+    ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path)))
+    task, dims = loaded(applied(text), tmp_path), {"M": 128, "N": 0}
+    assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).args[-1] is True
 
 
 def test_an_extent_that_no_dimension_names_is_asked_of_the_array() -> None:

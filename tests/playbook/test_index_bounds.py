@@ -88,6 +88,14 @@ ATTACKS = {
         "n = 0 if N > 300 else 64\nargs = (x, out, n, config.TILE)\nn = 0\n" + LAUNCH.split(", (x")[0] + ", args)",
         HALF, "N",
     ),
+    "a variable of the grid that is annotated": Attack(
+        COPY, "grid = (N // 128,)\ngrid: tuple = (-(-N // config.TILE),)\n"
+        + LAUNCH.replace("(-(-N // config.TILE),)", "grid"), '{"M": 500, "N": 500}', "N",
+    ),
+    "a tile that the kernel makes larger": Attack(
+        "TILE = TILE * 2\nct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))",
+        LAUNCH.replace("config.TILE),)", "(2 * config.TILE)),)"), '{"M": 448, "N": 448}', "N",
+    ),
     "a grid by a condition": Attack(COPY, LAUNCH.replace("-(-N // config.TILE)", "8 if N > 300 else 20"), HALF, "N"),
     "a shorter view under the name of the array": Attack(
         "part = x.slice(axis=0, start=0, stop=number)\nx = part\n" + COPY,

@@ -250,9 +250,10 @@ def test_a_hidden_tile_that_changes_a_result_stays(before: str, after: str) -> N
     ("text", "why"),
     [
         (CAUSAL.replace(RUNNING, RUNNING + "        steps = steps - 1\n"), "cannot be computed a second time"),
+        (CAUSAL.replace(RUNNING, RUNNING + "        if n > 2:\n            break\n"), "may end early"),
         (GRADIENT.replace("0.0, part)", "0.0, ct.full((1, TILE), 2.0, ct.float32))"), "has another shape"),
     ],
-    ids=["a changing end", "a mask that gives a tile its shape"],
+    ids=["a changing end", "a loop that ends early", "a mask that gives a tile its shape"],
 )
 def test_a_loop_that_cannot_be_parted_stays_whole(text: str, why: str) -> None:
     source = Source("task.py", text)

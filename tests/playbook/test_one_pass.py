@@ -47,14 +47,14 @@ def test_constants_and_short_rows_get_a_branch_of_their_own(tmp_path: Path) -> N
     new = applied(ENTRY, FLAGGED, tmp_path, IN_BRANCH)
     kernel = new[new.index("    if TILE_N") : new.index("def reference")]
     one_pass, _, as_before = kernel.partition("    else:\n")
-    assert one_pass.startswith("    if TILE_N >= COLUMNS and (FORWARD == 1):\n        row = ct.bid(0)\n")
+    assert one_pass.startswith("    if TILE_N >= COLUMNS > 0 and (FORWARD == 1):\n        row = ct.bid(0)\n")
     assert one_pass.count("ct.load(x") == 1 and "for " not in one_pass and "FORWARD" not in one_pass.partition("\n")[2]
     before = FLAGGED[FLAGGED.index("    row = ct.bid(0)") : FLAGGED.index("def reference")]
     assert as_before.split() == before.split()
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
-@pytest.mark.parametrize("launched", ["config.TILE_N, N, 1", "config.TILE_N, N, 0", "512, N, 0"])
+@pytest.mark.parametrize("launched", ["config.TILE_N, N, 1", "config.TILE_N, N, 0", "512, N, 0", "512, 0, 1"])
 def test_launches_that_the_branch_is_not_for_compute_what_they_did(launched: str, tmp_path: Path) -> None:
     new = applied(ENTRY, FLAGGED, tmp_path, IN_BRANCH)
     other, before = new.replace("max(config.TILE_N, 1 << (N - 1).bit_length()), N, 1", launched), FLAGGED

@@ -77,8 +77,8 @@ def test_axes_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "grid"),
-    [(SOFTMAX, "(M,)"), (AXES, "(M, 1, 1)"), (BY_TILES, "(((((M + 2) - 1) // 2) * 2),)"), (TILES, "(-(-M // 1),)"),
-     (LOCAL, "(rows,)")],
+    [(SOFTMAX, "(M,)"), (AXES, "(M, 1, 1)"), (BY_TILES, "(max(1, ((((M + 2) - 1) // 2) * 2)),)"),
+     (TILES, "(-(-M // 1),)"), (LOCAL, "(rows,)")],
 )  # fmt: skip
 def test_a_block_for_each_item(text: str, grid: str, tmp_path: Path) -> None:
     changed = applied(ENTRY, text, tmp_path, EACH_ITEM)
@@ -97,6 +97,16 @@ def test_a_block_for_each_item_has_no_loop_over_items(tmp_path: Path) -> None:
         [code] = facts_of(loaded(text, tmp_path)).codes.values()
         loops.append(len(code.loops))
     assert loops[1] == loops[0] + 1, loops
+
+
+@pytest.mark.parametrize(
+    ("items", "blocks"), [("ROWS // 4", 1), ("ROWS - 16", 1), ("ct.cdiv(ROWS, 4)", 1), ("ROWS", 3)]
+)
+def test_a_launch_without_items_has_a_block(items: str, blocks: int, tmp_path: Path) -> None:
+    text = SOFTMAX.replace("ct.bid(0), ROWS,", f"ct.bid(0), {items},").replace("(min(M, 264),)", "(264,)")
+    task = loaded(applied(ENTRY, text, tmp_path, EACH_ITEM), tmp_path)
+    dims = {"M": 3, "N": 100}
+    assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (blocks,)
 
 
 def test_a_number_of_items_that_the_launch_does_not_know_is_no_grid(tmp_path: Path) -> None:

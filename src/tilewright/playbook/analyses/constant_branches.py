@@ -57,6 +57,11 @@ def decided_branches(source: Source, function: Function, constants: Mapping[str,
     return [DecidedBranch(node, taken) for node, taken in tests if taken is not None]
 
 
+def is_conditional(source: Source, node: cst.CSTNode) -> bool:
+    """Returns whether a branch may leave a node out."""
+    return any(isinstance(above, (cst.If, cst.IfExp)) for above in source.parents(node))
+
+
 def is_live(source: Source, node: cst.CSTNode, branches: list[DecidedBranch]) -> bool:
     """Returns whether a node is compiled."""
     above = set(source.parents(node))

@@ -109,6 +109,12 @@ def loops_around(source: Source, node: cst.CSTNode) -> int:
     return sum(isinstance(above, LOOPS) for above in source.parents(node))
 
 
+def breaks_of(source: Source, loop: cst.For) -> list[cst.Break]:
+    """Returns the statements that end ``loop`` itself, not a loop inside it."""
+    found = source.every(cst.Break, loop)
+    return [each for each in found if next(a for a in source.parents(each) if isinstance(a, LOOPS)) is loop]
+
+
 def range_of(loop: cst.CSTNode | None) -> list[Expression]:
     """Returns the arguments of ``range`` in the header of a loop; empty for any other loop."""
     match loop:

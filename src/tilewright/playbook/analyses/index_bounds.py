@@ -22,9 +22,10 @@ from typing import Any, TypeAlias
 
 import libcst as cst
 
+from tilewright.playbook.analyses.constant_branches import is_conditional
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, range_of, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
-from tilewright.playbook.analyses.task_code import argument_of, extent_of, grid_axes, launch_of, passed
+from tilewright.playbook.analyses.task_code import argument_of, extent_of, grid_axes, launch_of, only_call, passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, rearranged, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
@@ -183,11 +184,19 @@ def of_launch_code(source: Source, kernel: str) -> LaunchNumbers:
         stale = named and names_read(axes[axis]) & changed
         return Text(f"{named}[{axis}]") if stale else _read(source, axes[axis])
 
-    return LaunchNumbers(lambda name: _read(source, given(name), own - set(assigned)), extent, blocks)
+    counts = _declared(source) & own - set(assigned)
+    return LaunchNumbers(lambda name: _read(source, given(name), counts), extent, blocks)
+
+
+def _declared(source: Source) -> set[str]:
+    """Returns the names of tensors and of the dimensions in their shapes: all others may be negative."""
+    tensors = argument(only_call(source, "Task"), "tensors", 1)
+    strings = source.every(cst.SimpleString, tensors) if tensors is not None else ()
+    return {str(each.evaluated_value) for each in strings}
 
 
 def _read(source: Source, node: Expression, sizes: Collection[str] = ()) -> Number:
-    """Reads an expression of the launch. ``sizes``: the names of dimensions, tensors and the configuration there."""
+    """Reads an expression of the launch. ``sizes``: the names of tensors and of their dimensions there."""
     known = number(node)
     if isinstance(known, int):
         return known
@@ -224,9 +233,7 @@ def stays_inside(source: Source, call: cst.Call, numbers: LaunchNumbers) -> Insi
         bounds.conditions.append(Below(last, numbers.extent(dotted(array), axis)))
     if any(each.holds is False for each in bounds.conditions):
         raise NotApplicable(f"{source.code(call)} goes beyond its array for all shapes")
-    known = {Below(0, size) for size in bounds.sizes}
-    open_ = (each for each in bounds.conditions if not each.holds and each not in known)
-    return Inside(tuple(dict.fromkeys(open_)), tuple(bounds.chosen))
+    return Inside(tuple(dict.fromkeys(bounds.open(is_conditional(source, call)))), tuple(bounds.chosen))
 
 
 @dataclass
@@ -241,6 +248,14 @@ class _Bounds:
     chosen: list[tuple[cst.Call, Expression]] = field(default_factory=list)
     sizes: list[Number] = field(default_factory=list)
 
+    def open(self, conditional: bool) -> Iterator[Below]:
+        """Yields the conditions that the launch must decide. ``conditional``: whether a branch may leave the access
+        out. Then a divisor must be tested, though it is the extent of a tile."""
+        divisors = {each.limit for each in self.conditions if each.value == 0}
+        known = {Below(-1, each) for each in (*divisors, *self.sizes)}
+        known |= set() if conditional else {Below(0, each) for each in self.sizes}
+        yield from (each for each in self.conditions if not each.holds and each not in known)
+
     def last_elements(self, call: cst.Call) -> Iterator[Number]:
         """Yields the last element that an access takes along each axis of its array."""
         indices = indices_of(call)
@@ -251,6 +266,8 @@ class _Bounds:
         if shape is None or len(shape) != len(indices) or argument(call, "order") is not None:
             raise NotApplicable(f"the tile of {self.source.code(call)} is not known")
         for index, written in zip(indices, shape, strict=True):
+            if names_assigned(self.kernel.body)[written]:
+                raise NotApplicable(f"{written} is not what the launch passes")
             size = int(written) if written.isdigit() else self._parameter(written)
             self.sizes.append(size)
             before = self.largest(index) * size
@@ -287,8 +304,7 @@ class _Bounds:
             case [cst.Call() as start, stop, cst.Call() as step] if self._are_of_blocks(start, step):
                 return self.largest(stop) - 1
             case [start, stop, step] if number(start) == 0:
-                size = self._only(step)
-                self.conditions.append(Below(0, size))
+                size = self._divisor(step)
                 return (self.largest(stop) - 1) // size * size
         raise Unbounded(f"{node.value} has no bound that the launch knows")
 
@@ -308,8 +324,8 @@ class _Bounds:
             case cst.Multiply():
                 return self.largest(node.left) * self.largest(node.right)
             case cst.FloorDivide() | cst.Modulo():
-                before, divisor = self.largest(node.left), self._only(node.right)
-                self.conditions += [Below(before, MOST), Below(0, divisor)]
+                before, divisor = self.largest(node.left), self._divisor(node.right)
+                self.conditions.append(Below(before, MOST))
                 return before // divisor if isinstance(node.operator, cst.FloorDivide) else divisor - 1
         raise Unbounded(f"{self.source.code(node)} has no bound that the launch knows")
 
@@ -324,8 +340,7 @@ class _Bounds:
             self.sizes.append(self.largest(operands[0]))
             return self.sizes[-1] - 1
         if name == "cdiv" and len(operands) == 2:
-            divisor = self._only(operands[1])
-            self.conditions.append(Below(0, divisor))
+            divisor = self._divisor(operands[1])
             return (self.largest(operands[0]) + (divisor - 1)) // divisor
         if name == "where" and len(operands) == 3:
             self.conditions += self._always(operands[0])
@@ -363,6 +378,13 @@ class _Bounds:
                 if found is not None and found.node is self.kernel:
                     return self._parameter(node.value)
         raise Unbounded(f"{self.source.code(node)} is not the same in all blocks")
+
+    def _divisor(self, node: Expression) -> Number:
+        value = self._only(node)
+        if isinstance(value, int) and value < 1:
+            raise NotApplicable(f"{self.source.code(node)} is not positive")
+        self.conditions.append(Below(0, value))
+        return value
 
     def _extent(self, node: cst.Subscript, array: Expression) -> Number:
         found = reaching(self.source, array.value, node) if isinstance(array, cst.Name) else None

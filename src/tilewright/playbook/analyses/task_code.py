@@ -43,7 +43,7 @@ class LaunchCode:
 
 def space_of(source: Source) -> cst.Call:
     """Returns the only ``tw.Space(...)`` of the file. Raises `NotApplicable` if the file has none or several."""
-    return _only_call(source, "Space")
+    return only_call(source, "Space")
 
 
 def launch_of(source: Source) -> LaunchCode:
@@ -51,11 +51,11 @@ def launch_of(source: Source) -> LaunchCode:
 
     Raises `NotApplicable` if the launch is not in this file, or does not contain exactly one ``tw.Launch(...)``.
     """
-    named = argument(_only_call(source, "Task"), "launch", 3)
+    named = argument(only_call(source, "Task"), "launch", 3)
     function = named if isinstance(named, cst.Lambda) else source.functions.get(dotted(named) if named else "")
     if function is None:
         raise NotApplicable(f"{source.name}: the launch of the task is not a function of this file")
-    call = _only_call(source, "Launch", function)
+    call = only_call(source, "Launch", function)
     kernel, grid, args = (argument(call, name, place) for place, name in enumerate(("kernel", "grid", "args")))
     name = dotted(kernel).rpartition(".")[2] if kernel is not None else ""  # ``module.kernel`` in a captured task
     if not name or grid is None or args is None:
@@ -63,7 +63,7 @@ def launch_of(source: Source) -> LaunchCode:
     return LaunchCode(function, call, name, grid, args)
 
 
-def _only_call(source: Source, name: str, inside: cst.CSTNode | None = None) -> cst.Call:
+def only_call(source: Source, name: str, inside: cst.CSTNode | None = None) -> cst.Call:
     calls = source.calls_named(name, inside)
     if len(calls) != 1:
         place = "" if inside is None else " in the launch"
@@ -308,7 +308,7 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
     gives the tensor's or the dimension's name another meaning.
     """
     given = argument_of(source, kernel, array)
-    tensors = argument(_only_call(source, "Task"), "tensors", 1) if given is not None else None
+    tensors = argument(only_call(source, "Task"), "tensors", 1) if given is not None else None
     declared = entry_of(tensors, dotted(given)) if given is not None and isinstance(tensors, cst.Dict) else None
     listed = elements(argument(declared, "shape", 0)) if isinstance(declared, cst.Call) else None
     if listed is None or axis >= len(listed):
@@ -324,14 +324,16 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
 
 
 def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Returns the values that a launch assigns to ``node``. If ``node`` is not a name, returns ``node`` itself."""
+    """Returns the values that a launch assigns to ``node``, none if one is not known. If ``node`` is not a name,
+    returns ``node`` itself."""
     if not isinstance(node, cst.Name) or isinstance(launch.function, cst.Lambda):
         return [node]
-    return [
+    values = [
         assign.value
         for assign in source.every(cst.Assign, launch.function)
         if any(dotted(target.target) == node.value for target in assign.targets)
     ]
+    return values if len(values) == names_assigned(launch.function.body)[node.value] else []
 
 
 def fresh_name(source: Source, name: str) -> str:

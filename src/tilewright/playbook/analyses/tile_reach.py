@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import parameters
+from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.playbook.analyses.index_forms import Form, Forms, Scalar
 from tilewright.playbook.analyses.task_code import passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, tile_call
@@ -57,6 +57,8 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     for axis, (number, size) in enumerate(blocks):
         if not isinstance(number, Scalar) or not _counts(number):
             raise NotApplicable(f"the index of axis {axis} of {array} is not a name or a number that counts tiles")
+        if names_assigned(kernel.body)[size]:
+            raise NotApplicable(f"{size} of {kernel.name.value} is not what the launch passes")
         if size != "1":
             found.append(Reach(array, axis, size, number.terms.get((), 0) + 1))
     return found

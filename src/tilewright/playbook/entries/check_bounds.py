@@ -16,6 +16,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.constant_branches import (
     decided_branches,
     equal_constants,
+    is_conditional,
     is_live,
     read_constants,
     written_constants,
@@ -150,7 +151,7 @@ def _conditions(source: Source, kernel: str, calls: Sequence[cst.Call]) -> list[
     for call in calls:
         inside = _bounded(source, kernel, call)
         if inside is None:
-            asked += _of_tiles(source, kernel, reaches(source, call))
+            asked += _of_tiles(source, kernel, reaches(source, call), is_conditional(source, call))
         else:
             asked += [each.negated for each in inside.conditions]
     return list(dict.fromkeys(asked))
@@ -173,7 +174,7 @@ def _without_masks(source: Source, kernel: str, name: str) -> Source:
     return source.changed(changes)
 
 
-def _of_tiles(source: Source, kernel: str, found: Sequence[Reach]) -> Iterator[str]:
+def _of_tiles(source: Source, kernel: str, found: Sequence[Reach], conditional: bool) -> Iterator[str]:
     for reach in found:
         size = reach.size
         if not size.isdigit():
@@ -183,6 +184,8 @@ def _of_tiles(source: Source, kernel: str, found: Sequence[Reach]) -> Iterator[s
         extent = f"{array}.shape[{reach.axis}]"
         if dimension is not None:
             extent = text_of(source, cst.parse_expression(dimension))
+        if conditional and not size.isdigit():
+            yield f"{size} < 1"
         if size not in ("1", extent):
             yield f"{extent} % {size} != 0"
         if reach.tiles > 1:

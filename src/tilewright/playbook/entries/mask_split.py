@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import Effects, breaks_of, names_assigned, names_read
 from tilewright.playbook.analyses.loop_bounds import (
     Header,
     LoopBound,
@@ -116,6 +116,8 @@ def _edges(header: Header, tiles: Sequence[MaskedTile]) -> tuple[LoopBound, Loop
 def _in_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile], value: Value) -> str:
     header = Header.of(source, loop)
     pure = Effects(source, site.function(source)).is_pure(loop.iter)
+    if breaks_of(source, loop):
+        raise site.refused(source, "this loop may end early: the loops after it would still run")
     if not pure or names_read(loop.iter) & set(names_assigned(loop)):
         raise site.refused(source, "the range of this loop cannot be computed a second time")
     edges = _known_edges(source, site, header, tiles)

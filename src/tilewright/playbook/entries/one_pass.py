@@ -140,7 +140,7 @@ def _in_branch(source: Source, kernel: str, constants: Mapping[str, Value]) -> S
     plain, removed = without_repeated(_with_whole_row(compiled_only(source, branches), kernel), kernel)
     if not removed:
         raise NotApplicable(f"{kernel} loads no element of its row twice")
-    conditions = [f"{found.tile} >= {found.length}", *dict.fromkeys(each.condition(source) for each in branches)]
+    conditions = [f"{found.tile} >= {found.length} > 0", *dict.fromkeys(each.condition(source) for each in branches)]
     start = 1 if function.get_docstring() is not None else 0
     new, old = (cst.ensure_type(each.body, cst.IndentedBlock) for each in (plain.kernels[kernel], function))
     branch = cst.If(

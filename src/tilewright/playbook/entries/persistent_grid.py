@@ -11,6 +11,8 @@ blocks, and keeps nothing from one item to the next. Then every grid computes th
 
 from __future__ import annotations
 
+import ast
+
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code, unchanged
@@ -103,7 +105,20 @@ def _with_each_item(source: Source, kernel: str, axes: int) -> Source:
     source = task_code.with_kernel_argument(
         source, kernel, name, f"{items} < {BEYOND}", f"{source.spelled('Constant')}[bool]"
     )
+    if _may_be_none(items):
+        items = f\"max(1, {items})\"
     return task_code.with_grid(source, f"({items}{', 1' * (axes - 1)}{',' * (axes == 1)})")
+
+
+def _may_be_none(items: str) -> bool:
+    """Returns whether a number of items is not only extents, their sums, products and numbers of tiles: it may be 0."""
+    match ast.parse(items, mode="eval").body:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.BinOp(left=ast.UnaryOp(operand=whole), op=ast.FloorDiv())):
+            return _may_be_none(ast.unparse(whole))
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+            return any(_may_be_none(ast.unparse(side)) for side in (left, right))
+        case each:
+            return not isinstance(each, (ast.Name, ast.Attribute, ast.Subscript, ast.Constant))
 
 
 def _checked(source: Source, kernel: str) -> int:
@@ -143,8 +158,7 @@ def _refuse_shared(source: Source, function: Function, loop: cst.For) -> None:
             raise NotApplicable(f"{name} does more than compute values outside of its loop, once for each block")
     kinds: tuple[type[cst.CSTNode], ...] = (cst.Return, cst.While)
     ends = [each for kind in kinds for each in source.every(kind, loop)]
-    ends += [each for each in source.every(cst.Break, loop) if _loop_around(source, each) is loop]
-    if ends:
+    if ends or dataflow.breaks_of(source, loop):
         raise NotApplicable(f"an item of {name} may end its block's loop, or wait for another item")
     for call in source.every(cst.Call, loop):
         if effects.name_of(call).startswith("atomic") and not isinstance(source.parent(call), cst.Expr):
@@ -153,10 +167,6 @@ def _refuse_shared(source: Source, function: Function, loop: cst.For) -> None:
             raise NotApplicable(f"{source.name}:{source.place(call)[0]}: {name} loads what another item may store")
         if dotted(call.func) in source.functions and not _only_loads(source, effects, call):
             raise NotApplicable(f"{dotted(call.func)}, which {name} calls, stores, or loads what {name} stores")
-
-
-def _loop_around(source: Source, node: cst.CSTNode) -> cst.CSTNode | None:
-    return next((above for above in source.parents(node) if isinstance(above, dataflow.LOOPS)), None)
 
 
 def _only_loads(source: Source, effects: dataflow.Effects, call: cst.Call) -> bool:
