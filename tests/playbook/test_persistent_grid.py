@@ -78,7 +78,7 @@ def test_axes_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "grid"),
     [(SOFTMAX, "(M,)"), (AXES, "(M, 1, 1)"), (BY_TILES, "(max(1, ((((M + 2) - 1) // 2) * 2)),)"),
-     (TILES, "(-(-M // 1),)"), (LOCAL, "(rows,)")],
+     (TILES, "(-(-M // 1),)"), (LOCAL, "(max(1, rows),)")],
 )  # fmt: skip
 def test_a_block_for_each_item(text: str, grid: str, tmp_path: Path) -> None:
     changed = applied(ENTRY, text, tmp_path, EACH_ITEM)
@@ -107,6 +107,26 @@ def test_a_launch_without_items_has_a_block(items: str, blocks: int, tmp_path: P
     task = loaded(applied(ENTRY, text, tmp_path, EACH_ITEM), tmp_path)
     dims = {"M": 3, "N": 100}
     assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (blocks,)
+
+
+ARGS = SOFTMAX.replace(
+    "    return tw.Launch(softmax, (min(M, 264),), (y, x, M, N, config.TILE))",
+    "    args = (y, x, M, N, config.TILE)\n    M = M // 4\n    return tw.Launch(softmax, (264,), args)",
+)
+
+
+def test_a_variable_that_changed_after_the_arguments_is_no_number_of_items(tmp_path: Path) -> None:
+    """Items would be left out."""
+    assert ARGS != SOFTMAX
+    assert EACH_ITEM not in only(ENTRY.sites(Source("task.py", ARGS), launch_facts(ARGS, tmp_path))).values
+
+
+@pytest.mark.parametrize("end", ["count.shape[0]", "ct.num_tiles(count, 0, (1,))"])
+def test_another_array_under_the_name_of_a_shorter_one_is_no_number_of_items(end: str, tmp_path: Path) -> None:
+    text = rows("count = x.slice(1, 0, 1)").replace("ct.bid(0), M, ct", f"ct.bid(0), {end}, ct")
+    source = Source("task.py", text)
+    with pytest.raises(NotApplicable, match="the launch does not know"):
+        in_launch(source, "rows", range_of(next(iter(source.every(cst.For))))[1])
 
 
 def test_a_number_of_items_that_the_launch_does_not_know_is_no_grid(tmp_path: Path) -> None:

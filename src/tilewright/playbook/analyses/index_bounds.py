@@ -25,7 +25,8 @@ import libcst as cst
 from tilewright.playbook.analyses.constant_branches import is_conditional
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, range_of, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
-from tilewright.playbook.analyses.task_code import argument_of, extent_of, grid_axes, launch_of, only_call, passed
+from tilewright.playbook.analyses.launch_expressions import given_at_launch
+from tilewright.playbook.analyses.task_code import extent_of, grid_axes, launch_of, only_call, passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, rearranged, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
@@ -167,8 +168,8 @@ def of_launch_code(source: Source, kernel: str) -> LaunchNumbers:
     changed = {name for name, count in assigned.items() if count > 1 or name in own}
 
     def given(name: str) -> Expression:
-        found = argument_of(source, kernel, name)
-        if found is None or (isinstance(launch.args, cst.Name) and names_read(found) & changed):
+        found = given_at_launch(source, kernel, name)
+        if found is None:
             raise NotApplicable(f"the launch does not say what {name} is")
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.dataflow import parameters, reaching
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Source, argument, elements, number
@@ -24,14 +24,16 @@ def in_launch(source: Source, kernel: str, node: Expression) -> str:
         case cst.Name(value=name) if name in parameters(source.functions[kernel]) and _is_parameter(
             source, kernel, node
         ):
-            given = task_code.argument_of(source, kernel, name)
+            given = given_at_launch(source, kernel, name)
             if given is not None:
                 return _bracketed(source, given)
         case cst.Name(value=name):
             defined = reaching(source, name, node)
             if defined is not None and defined.value is not None:
                 return in_launch(source, kernel, defined.value)
-        case cst.Subscript(value=cst.Attribute(value=cst.Name(value=array), attr=cst.Name(value="shape"))):
+        case cst.Subscript(value=cst.Attribute(value=cst.Name(value=array) as owner, attr=cst.Name(value="shape"))) if (
+            _is_parameter(source, kernel, owner)
+        ):
             listed = [each.slice for each in node.slice]
             axis = number(listed[0].value) if len(listed) == 1 and isinstance(listed[0], cst.Index) else None
             extent = task_code.extent_of(source, kernel, array, axis) if isinstance(axis, int) and axis >= 0 else None
@@ -47,12 +49,24 @@ def in_launch(source: Source, kernel: str, node: Expression) -> str:
         case cst.Call() if tile_call(source, node) == "num_tiles":
             tiled, axis = argument(node, "array", 0), number(argument(node, "axis", 1))
             sizes = elements(argument(node, "shape", 2)) or []
-            if isinstance(tiled, cst.Name) and isinstance(axis, int) and 0 <= axis < len(sizes):
+            own = isinstance(tiled, cst.Name) and _is_parameter(source, kernel, tiled)
+            if own and isinstance(tiled, cst.Name) and isinstance(axis, int) and 0 <= axis < len(sizes):
                 extent = task_code.extent_of(source, kernel, tiled.value, axis)
                 if extent is not None:
                     whole = _bracketed(source, cst.parse_expression(extent))
                     return f"-(-{whole} // {in_launch(source, kernel, sizes[axis])})"
     raise NotApplicable(f"{source.name}: the launch does not know '{source.code(node)}' of {kernel}")
+
+
+def given_at_launch(source: Source, kernel: str, name: str) -> Expression | None:
+    """Returns the argument for a parameter of the kernel, as an expression that has its value where the launch is made;
+    None if unknown: a variable with the arguments may hold what a name was before."""
+    launch, given = task_code.launch_of(source), task_code.argument_of(source, kernel, name)
+    if given is None or not isinstance(launch.args, cst.Name):
+        return given
+    assigned, own = names_assigned(launch.function.body), set(parameters(launch.function))
+    changed = {each for each, count in assigned.items() if count > 1 or each in own}
+    return None if names_read(given) & changed else given
 
 
 def _is_parameter(source: Source, kernel: str, node: cst.Name) -> bool:

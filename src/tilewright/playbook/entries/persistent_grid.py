@@ -98,15 +98,16 @@ def _with_each_item(source: Source, kernel: str, axes: int) -> Source:
     loop = _loop(source, kernel)
     _, end, step = dataflow.range_of(loop)
     items, name = in_launch(source, kernel, end), task_code.fresh_in(source, kernel, ONE_ITEM)
-    known = {*dataflow.names_assigned(task_code.launch_of(source).function.body), *task_code.visible_at_top(source)}
+    locals_ = set(dataflow.names_assigned(task_code.launch_of(source).function.body))
+    known = {*locals_, *task_code.visible_at_top(source)}
     source = source.changed({step: cst.parse_expression(f"{BEYOND} if {name} else {source.code(step)}")})
     for dimension in sorted(dataflow.names_read(cst.parse_expression(items)) - known):
         source = task_code.with_launch_parameter(source, dimension)
     source = task_code.with_kernel_argument(
         source, kernel, name, f"{items} < {BEYOND}", f"{source.spelled('Constant')}[bool]"
     )
-    if _may_be_none(items):
-        items = f\"max(1, {items})\"
+    if _may_be_none(items) or dataflow.names_read(cst.parse_expression(items)) & locals_:
+        items = f"max(1, {items})"
     return task_code.with_grid(source, f"({items}{', 1' * (axes - 1)}{',' * (axes == 1)})")
 
 
