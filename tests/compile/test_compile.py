@@ -452,3 +452,24 @@ def test_compilers_that_take_longest_start_first() -> None:
 
 def test_kernels_without_tiles_keep_their_order() -> None:
     assert effort([]) == effort([("ADD", 7), ("occupancy", 2)]) > effort([("num_warps", 8)])
+
+
+def test_units_that_share_a_front_end_pass_it_together() -> None:
+    """The two kernels of this space have the efforts 4096 and 2048, and 2896 and 1448."""
+    fmha = load_task(str(Path(__file__).parents[2] / "examples" / "fmha.py"))
+    passed: list[tuple[object, ...]] = []
+
+    def launch(config: Configuration, causal: bool, **given: Any) -> Any:
+        passed.append((causal, config.TILE_N, config.num_worker_warps))
+        raise ValueError("as a test")
+
+    task = replace(fmha, launch=launch)
+    configs = [
+        Configuration.of({"TILE_M": 128, "TILE_N": tile, "occupancy": 1, "num_worker_warps": warps})
+        for warps in (8, 4) for tile in (64, 128)
+    ]  # fmt: skip
+    board = default_board("sm_90")
+    units = [Unit(task.workload(name), config, board) for config in configs for name in ("causal", "full")]
+    assert [one.unit for one in compile_all(task, units, jobs=2)] == units
+    one_workload = [(128, 4), (128, 8), (64, 4), (64, 8)]
+    assert passed == [(causal, *each) for causal in (True, False) for each in one_workload]

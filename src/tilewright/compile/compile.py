@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
@@ -113,7 +113,7 @@ def compile_all(
 
     limit = None if limit_of is None else lambda index: limit_of(units[index])
     with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all, limit_of=limit, kept=kept) as pool:
-        for index in _longest_first(units):
+        for index in _longest_first(each_task, units):
             if stopped():
                 raise Stopped
             task, unit = each_task[index], units[index]
@@ -234,11 +234,26 @@ def effort(constants: Iterable[tuple[str, object]]) -> float:
     return max(sizes, default=1) * math.sqrt(math.prod(sizes)) / warps
 
 
-def _longest_first(units: Sequence[Unit]) -> list[int]:
-    """Returns the indices of the units, workload by workload. Within a workload, the slowest to compile are first."""
+def _longest_first(tasks: Sequence[Task], units: Sequence[Unit]) -> list[int]:
+    """Returns the indices of the units, workload by workload. Within a workload, the slowest to compile are first.
+
+    Units that differ only in hints share most of the front end's work. So all units of a kernel are at the place of its
+    slowest one: the compilers get the first units sooner.
+    """
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
-    order = [(position[unit.workload.name], -effort(unit.configuration.items())) for unit in units]
+    efforts = [-effort(unit.configuration.items()) for unit in units]
+    kernels = [_kernel_of(task, unit) for task, unit in zip(tasks, units, strict=True)]
+    slowest: dict[Hashable, tuple[float, int]] = {}
+    for index, kernel in enumerate(kernels):
+        slowest[kernel] = min(slowest.get(kernel, (0.0, 0)), (efforts[index], index))
+    order = [(position[unit.workload.name], *slowest[kernels[at]], efforts[at]) for at, unit in enumerate(units)]
     return sorted(range(len(units)), key=order.__getitem__)
+
+
+def _kernel_of(task: Task, unit: Unit) -> Hashable:
+    """Returns a key that is equal for units of one task and workload whose configurations differ only in hints."""
+    constants = ((name, value) for name, value in unit.configuration.items() if name not in task.space.hints)
+    return id(task), unit.workload.name, *constants
 
 
 def lower(task: Task, unit: Unit, arrays: Arrays | None = None) -> tuple[Language, Lowered, Launch] | Failed:

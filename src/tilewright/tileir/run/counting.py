@@ -200,7 +200,7 @@ class _Runs:
         starts = np.asarray(starts, np.int64).ravel()
         if not starts.size or run_bytes <= 0:
             return
-        self._pending.append(np.add.outer(starts, (0, run_bytes)))
+        self._pending.append(np.stack([starts, starts + run_bytes], axis=1))
         self._count += len(starts)
         if self._count > self._limit:
             self.united()

@@ -235,6 +235,11 @@ def wrapped(values: Array, element: Element) -> Array:
     return (narrow << np.int8(4)) >> np.int8(4) if element == "i4" else narrow
 
 
+def within(values: Array, least: int, most: int) -> Array:
+    """Does the work of ``np.clip``, which takes three times as long for a few hundred blocks."""
+    return np.asarray(np.minimum(np.maximum(values, least), most))
+
+
 def poisoned(dtype: DType, byte: int) -> Array:
     """Returns an undefined element, shape (). All its bytes are ``byte``."""
     if dtype == np.bool_:

@@ -21,12 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from tilewright.tileir.read.tree import GatherScatterViewType, Op, StridedViewType, TensorViewType, TileType, ViewType
 from tilewright.tileir.run.context import Context, access_of
-from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, dtype_of, poisoned, width_of
+from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, dtype_of, poisoned, width_of, within
 from tilewright.tileir.run.registry import Elements, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.arrays import Array, DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
@@ -100,12 +101,12 @@ class AxisRange:
 
 def _range(axis: TileAxis, index: Array, extent: Array, stride: Array) -> AxisRange:
     farthest = FARTHEST // axis.step
-    start = np.clip(index.astype(np.int64, copy=False), -farthest, farthest) * axis.step
+    start = within(index.astype(np.int64, copy=False), -farthest, farthest) * axis.step
     if axis.sparse:
         none = np.zeros(1, np.int64)
         return AxisRange(axis, start, stride, none, none, (start >= 0) & (start < extent[:, None]))
-    low = np.clip(-start, 0, axis.length)
-    high = np.maximum(np.clip(extent - start, 0, axis.length), low)
+    low = within(-start, 0, axis.length)
+    high = np.maximum(within(extent - start, 0, axis.length), low)
     return AxisRange(axis, start, stride, low, high, None)
 
 
@@ -160,9 +161,9 @@ class Tiles:
         """
         first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
-        inside = np.all([np.broadcast_to(c > 0, first.shape) for c in counts], axis=0) if counts else True
+        inside = reduce(np.logical_and, [count > 0 for count in counts], np.ones(1, bool))
         for alike in _groups(first, [*counts, *(stride for _, stride in dense)], inside):
-            shape = [(int(kept(c, alike)[0]), int(kept(s, alike)[0])) for c, s in dense]
+            shape = [(int(kept(c, alike[:1])[0]), int(kept(s, alike[:1])[0])) for c, s in dense]
             moved = math.prod(count for count, _ in shape) * self.itemsize * len(alike)
             offsets, run = _pattern(shape, self.itemsize)
             distinct = np.unique(first[alike])
@@ -195,12 +196,12 @@ class Tiles:
         return begin, [(kept(count, lane), kept(stride, lane)) for count, stride in dense]
 
 
-def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Iterator[Array]:
+def _groups(first: Array, numbers: Sequence[Array], inside: Array) -> Iterator[Array]:
     """Yields groups of the parts that are ``inside``. In a group, all parts have equal ``numbers``. A group is an array
     of positions in ``first``."""
     code = np.zeros(len(first), np.int64)
     for values in numbers:
-        if len(values) > 1:
+        if (values != values[0]).any():  # mostly not: full tiles are alike, and sorting takes longer
             distinct, place = np.unique(values, return_inverse=True)
             code = code * len(distinct) + place.reshape(-1)
             code = np.unique(code, return_inverse=True)[1].reshape(-1)
