@@ -29,7 +29,10 @@ from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.numbers import STORAGE
 from tilewright.tileir.run.registry import NeedsData, Unknown, Unsupported
 from tilewright.tileir.run.views import (
+    AxisRange,
     TensorView,
+    TileAxis,
+    Tiles,
     TileView,
     atomic_red_view_tko,
     get_index_space_shape,
@@ -255,6 +258,15 @@ def test_a_load_is_a_padded_slice(data: st.DataObject) -> None:
             expected[element] = case.array[place]
         assert same(value[lane if len(value) > 1 else 0], expected)
     assert world.clean
+
+
+def test_a_gather_of_nothing_inside_moves_no_bytes() -> None:
+    axis = TileAxis(of=0, length=2, step=1, sparse=True)
+    none, outside = np.zeros(1, np.int64), np.full((3, 2), -1)
+    sparse = AxisRange(axis, outside, none + 1, none, none, outside >= 0)
+    each = np.zeros(3, np.int64)  # a number for each of the three blocks
+    dense = AxisRange(TileAxis(of=1, length=4, step=1), each, none + 4, each, each + 4, None)
+    assert list(Tiles(none, (sparse, dense), 4).runs()) == []
 
 
 @settings(max_examples=30, deadline=None)

@@ -201,7 +201,7 @@ def _groups(first: Array, numbers: Sequence[Array], inside: Array) -> Iterator[A
     of positions in ``first``."""
     code = np.zeros(len(first), np.int64)
     for values in numbers:
-        if (values != values[0]).any():  # mostly not: full tiles are alike, and sorting takes longer
+        if (values != values[:1]).any():  # mostly not: full tiles are alike, and sorting takes longer
             distinct, place = np.unique(values, return_inverse=True)
             code = code * len(distinct) + place.reshape(-1)
             code = np.unique(code, return_inverse=True)[1].reshape(-1)
