@@ -78,7 +78,7 @@ def test_axes_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "grid"),
     [(SOFTMAX, "(M,)"), (AXES, "(M, 1, 1)"), (BY_TILES, "(max(1, ((((M + 2) - 1) // 2) * 2)),)"),
-     (TILES, "(-(-M // 1),)"), (LOCAL, "(max(1, rows),)")],
+     (TILES, "(max(1, -(-M // 1)),)"), (LOCAL, "(max(1, rows),)")],
 )  # fmt: skip
 def test_a_block_for_each_item(text: str, grid: str, tmp_path: Path) -> None:
     changed = applied(ENTRY, text, tmp_path, EACH_ITEM)

@@ -11,8 +11,6 @@ blocks, and keeps nothing from one item to the next. Then every grid computes th
 
 from __future__ import annotations
 
-import ast
-
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code, unchanged
@@ -106,20 +104,9 @@ def _with_each_item(source: Source, kernel: str, axes: int) -> Source:
     source = task_code.with_kernel_argument(
         source, kernel, name, f"{items} < {BEYOND}", f"{source.spelled('Constant')}[bool]"
     )
-    if _may_be_none(items) or dataflow.names_read(cst.parse_expression(items)) & locals_:
+    if not items.isidentifier() or items in locals_:  # only a dimension is at least 1 for certain
         items = f"max(1, {items})"
     return task_code.with_grid(source, f"({items}{', 1' * (axes - 1)}{',' * (axes == 1)})")
-
-
-def _may_be_none(items: str) -> bool:
-    """Returns whether a number of items is not only extents, their sums, products and numbers of tiles: it may be 0."""
-    match ast.parse(items, mode="eval").body:
-        case ast.UnaryOp(op=ast.USub(), operand=ast.BinOp(left=ast.UnaryOp(operand=whole), op=ast.FloorDiv())):
-            return _may_be_none(ast.unparse(whole))
-        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
-            return any(_may_be_none(ast.unparse(side)) for side in (left, right))
-        case each:
-            return not isinstance(each, (ast.Name, ast.Attribute, ast.Subscript, ast.Constant))
 
 
 def _checked(source: Source, kernel: str) -> int:
