@@ -81,7 +81,7 @@ def compile_packages() -> None:
     """
     compileall.compile_dir(tilewright.__path__[0], quiet=2)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([sys.executable, "-c", IMPORTED], env=environment)
+    subprocess.run([sys.executable, "-c", IMPORTED], env=environment, stdout=subprocess.DEVNULL)  # it prints the help
 
 
 def made_here() -> dict[str, Any]:

@@ -22,6 +22,8 @@ from tilewright.playbook.base import KernelFacts
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Replacement, Source
 
+WITH = " with "
+"""Stands in the value of a change before the constants."""
 _CONSTANT = re.compile(r"(\w+)=(\S+)")
 
 
@@ -97,6 +99,14 @@ def equal_constants(source: Source, facts: KernelFacts) -> dict[str, Value]:
     """Returns the constant parameters of the kernel that are equal in all launches. The kernel is in ``source``."""
     every = passed_constants(source, facts).items()
     return {name: values[0] for name, values in every if all(value == values[0] for value in values)}
+
+
+def deciding_constants(source: Source, kernel: str, facts: KernelFacts) -> str:
+    """Returns the end of a change's value: the constants of all launches that decide branches; "" if none do."""
+    constants = equal_constants(source, facts)
+    branches = decided_branches(source, source.functions[kernel], constants)
+    named = [name for branch in branches for name in names_read(branch.node.test)]
+    return f"{WITH}{written_constants(constants, named)}" if named else ""
 
 
 def written_constants(constants: Mapping[str, Value], names: Iterable[str]) -> str:

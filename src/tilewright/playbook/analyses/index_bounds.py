@@ -25,7 +25,7 @@ import libcst as cst
 from tilewright.playbook.analyses.constant_branches import is_conditional
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, range_of, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
-from tilewright.playbook.analyses.launch_expressions import given_at_launch
+from tilewright.playbook.analyses.launch_expressions import given_at_launch, reassigned
 from tilewright.playbook.analyses.task_code import extent_of, grid_axes, launch_of, only_call, passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, rearranged, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
@@ -164,8 +164,7 @@ def of_launch(source: Source, launch: Launch) -> LaunchNumbers:
 def of_launch_code(source: Source, kernel: str) -> LaunchNumbers:
     """Returns the numbers as text of the task's launch, which is in ``source``."""
     (axes, named), launch = grid_axes(source), launch_of(source)
-    assigned, own = names_assigned(launch.function.body), set(parameters(launch.function))
-    changed = {name for name, count in assigned.items() if count > 1 or name in own}
+    changed = reassigned(launch)
 
     def given(name: str) -> Expression:
         found = given_at_launch(source, kernel, name)
@@ -185,7 +184,7 @@ def of_launch_code(source: Source, kernel: str) -> LaunchNumbers:
         stale = named and names_read(axes[axis]) & changed
         return Text(f"{named}[{axis}]") if stale else _read(source, axes[axis])
 
-    counts = _declared(source) & own - set(assigned)
+    counts = _declared(source) & set(parameters(launch.function)) - changed
     return LaunchNumbers(lambda name: _read(source, given(name), counts), extent, blocks)
 
 

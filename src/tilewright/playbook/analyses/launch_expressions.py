@@ -21,9 +21,7 @@ def in_launch(source: Source, kernel: str, node: Expression) -> str:
     match node:
         case cst.Integer():
             return node.value
-        case cst.Name(value=name) if name in parameters(source.functions[kernel]) and _is_parameter(
-            source, kernel, node
-        ):
+        case cst.Name(value=name) if _is_parameter(source, kernel, node):
             given = given_at_launch(source, kernel, name)
             if given is not None:
                 return _bracketed(source, given)
@@ -31,14 +29,12 @@ def in_launch(source: Source, kernel: str, node: Expression) -> str:
             defined = reaching(source, name, node)
             if defined is not None and defined.value is not None:
                 return in_launch(source, kernel, defined.value)
-        case cst.Subscript(value=cst.Attribute(value=cst.Name(value=array) as owner, attr=cst.Name(value="shape"))) if (
-            _is_parameter(source, kernel, owner)
+        case cst.Subscript(
+            value=cst.Attribute(value=array, attr=cst.Name(value="shape")),
+            slice=[cst.SubscriptElement(slice=cst.Index(value=axis))],
         ):
-            listed = [each.slice for each in node.slice]
-            axis = number(listed[0].value) if len(listed) == 1 and isinstance(listed[0], cst.Index) else None
-            extent = task_code.extent_of(source, kernel, array, axis) if isinstance(axis, int) and axis >= 0 else None
-            if extent is not None:
-                return _bracketed(source, cst.parse_expression(extent))
+            if extent := _extent(source, kernel, array, number(axis)):
+                return extent
         case cst.BinaryOperation(operator=cst.Add() | cst.Subtract() | cst.Multiply() | cst.FloorDivide()):
             sides = (in_launch(source, kernel, side) for side in (node.left, node.right))
             sign = {cst.Add: "+", cst.Subtract: "-", cst.Multiply: "*", cst.FloorDivide: "//"}[type(node.operator)]
@@ -47,14 +43,10 @@ def in_launch(source: Source, kernel: str, node: Expression) -> str:
             whole, part = (in_launch(source, kernel, each.value) for each in node.args)
             return f"-(-{whole} // {part})"
         case cst.Call() if tile_call(source, node) == "num_tiles":
-            tiled, axis = argument(node, "array", 0), number(argument(node, "axis", 1))
-            sizes = elements(argument(node, "shape", 2)) or []
-            own = isinstance(tiled, cst.Name) and _is_parameter(source, kernel, tiled)
-            if own and isinstance(tiled, cst.Name) and isinstance(axis, int) and 0 <= axis < len(sizes):
-                extent = task_code.extent_of(source, kernel, tiled.value, axis)
-                if extent is not None:
-                    whole = _bracketed(source, cst.parse_expression(extent))
-                    return f"-(-{whole} // {in_launch(source, kernel, sizes[axis])})"
+            place, sizes = number(argument(node, "axis", 1)), elements(argument(node, "shape", 2)) or []
+            extent = _extent(source, kernel, argument(node, "array", 0), place)
+            if extent and isinstance(place, int) and place < len(sizes):
+                return f"-(-{extent} // {in_launch(source, kernel, sizes[place])})"
     raise NotApplicable(f"{source.name}: the launch does not know '{source.code(node)}' of {kernel}")
 
 
@@ -62,11 +54,22 @@ def given_at_launch(source: Source, kernel: str, name: str) -> Expression | None
     """Returns the argument for a parameter of the kernel, as an expression that has its value where the launch is made;
     None if unknown: a variable with the arguments may hold what a name was before."""
     launch, given = task_code.launch_of(source), task_code.argument_of(source, kernel, name)
-    if given is None or not isinstance(launch.args, cst.Name):
-        return given
-    assigned, own = names_assigned(launch.function.body), set(parameters(launch.function))
-    changed = {each for each, count in assigned.items() if count > 1 or each in own}
-    return None if names_read(given) & changed else given
+    stale = given is not None and isinstance(launch.args, cst.Name) and names_read(given) & reassigned(launch)
+    return None if stale else given
+
+
+def reassigned(launch: task_code.LaunchCode) -> set[str]:
+    """Returns the names that have several values in a launch function."""
+    own = set(parameters(launch.function))
+    return {name for name, count in names_assigned(launch.function.body).items() if count > 1 or name in own}
+
+
+def _extent(source: Source, kernel: str, array: Expression | None, axis: object) -> str | None:
+    """Returns the extent of an axis of an array parameter as the launch writes it; None if it does not know it."""
+    if not isinstance(array, cst.Name) or not _is_parameter(source, kernel, array):
+        return None
+    extent = task_code.extent_of(source, kernel, array.value, axis) if isinstance(axis, int) and axis >= 0 else None
+    return None if extent is None else _bracketed(source, cst.parse_expression(extent))
 
 
 def _is_parameter(source: Source, kernel: str, node: cst.Name) -> bool:

@@ -14,12 +14,12 @@ import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.constant_branches import (
+    WITH,
     decided_branches,
-    equal_constants,
+    deciding_constants,
     is_conditional,
     is_live,
     read_constants,
-    written_constants,
 )
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting, text_of
@@ -35,8 +35,6 @@ EVERY = "every access"
 ELEMENTS = "gathers and scatters"
 TILES = "tile loads and stores"
 KINDS = {EVERY: ("gather", "scatter", "load", "store"), ELEMENTS: ("gather", "scatter"), TILES: ("load", "store")}
-WITH = " with "
-"""Stands in a value between the kind of access and the constants that decide which accesses are compiled."""
 CONSTANT = "RAGGED"
 LINE = 90  # a longer condition is broken into several lines (characters)
 
@@ -57,7 +55,7 @@ class CheckBounds(Entry):
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         if not (kernel := task_code.own_kernel(facts, source)):
             return []
-        compiled = _compiled(source, kernel, facts)
+        compiled = deciding_constants(source, kernel, facts)
         checked = _checked(source, kernel, EVERY + compiled)
         given = (_checked(source, kernel, kind + compiled) for kind in (ELEMENTS, TILES))
         values = tuple(kind + compiled for kind in ((EVERY, ELEMENTS, TILES) if all(given) else (EVERY,)))
@@ -115,14 +113,6 @@ def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
 
 def _kind(value: Value) -> str:
     return str(value).partition(WITH)[0]
-
-
-def _compiled(source: Source, kernel: str, facts: KernelFacts) -> str:
-    """Returns the end of a value: the constants that decide branches of the kernel; "" if none do."""
-    constants = equal_constants(source, facts)
-    branches = decided_branches(source, source.functions[kernel], constants)
-    named = [name for branch in branches for name in names_read(branch.node.test)]
-    return f"{WITH}{written_constants(constants, named)}" if named else ""
 
 
 def _is_even(source: Source, call: cst.Call, launch: Launch) -> bool:

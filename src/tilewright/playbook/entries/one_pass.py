@@ -23,12 +23,10 @@ from tilewright.playbook.analyses.chunk_loops import Chunked, chunked, longest_r
 from tilewright.playbook.analyses.constant_branches import (
     compiled_only,
     decided_branches,
-    equal_constants,
+    deciding_constants,
     read_constants,
-    written_constants,
 )
 from tilewright.playbook.analyses.constants import constant_parameters
-from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.loaded_elements import loaded_pairs, one_array
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
@@ -73,8 +71,9 @@ class OnePass(Entry):
             return self._loads(source, kernel)
         longest = longest_row(found, source, kernel, facts)
         what = f"{len(found.loops)} loops over {found.length} in chunks of {found.tile}"
-        why, in_branch = f"rows of up to {longest:,} elements", _in_branch_value(source, kernel, facts)
-        sites = (Site.at(source, source.kernels[kernel], what, (each,), why=why) for each in (WHOLE_ROW, *in_branch))
+        why = f"rows of up to {longest:,} elements"
+        values = dict.fromkeys((WHOLE_ROW, WHOLE_ROW + deciding_constants(source, kernel, facts)))
+        sites = (Site.at(source, source.kernels[kernel], what, (each,), why=why) for each in values)
         return [each for each in sites if self.applies(source, each)][:1] if 0 < longest <= FIT_IN_REGISTERS else []
 
     def _loads(self, source: Source, kernel: str) -> list[Site]:
@@ -120,14 +119,6 @@ def _if_one_array(pairs: Sequence[tuple[str, str]]) -> str:
     """Returns the value that names the parameters for which the launch passes one array; "" if there are none."""
     named = [f"{name} is {first}" for first, name in pairs]
     return f"{LOADED_ONCE} if {' and '.join(named)}" if named else ""
-
-
-def _in_branch_value(source: Source, kernel: str, facts: KernelFacts) -> list[str]:
-    """Returns the value for a branch of its own, if constants of all launches decide branches of the kernel."""
-    constants = equal_constants(source, facts)
-    branches = decided_branches(source, source.kernels[kernel], constants)
-    named = [name for branch in branches for name in names_read(branch.node.test)]
-    return [f"{WHOLE_ROW} with {written_constants(constants, named)}"] if named else []
 
 
 def _in_branch(source: Source, kernel: str, constants: Mapping[str, Value]) -> Source:

@@ -78,7 +78,7 @@ class PersistentGrid(Entry):
             return _with_each_item(source, kernel, axes).text
         knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
         source, resident = blocks_per_sm(source, kernel, knob)
-        source = task_code.with_grid(source, f"({resident}{', 1' * (axes - 1)}{',' * (axes == 1)})")
+        source = _with_blocks(source, resident, axes)
         blocks, _, hints = str(value).partition(",")
         source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(blocks))
         return written_in_space(source, read_changes(hints)) if hints else source.text
@@ -106,7 +106,12 @@ def _with_each_item(source: Source, kernel: str, axes: int) -> Source:
     )
     if not items.isidentifier() or items in locals_:  # only a dimension is at least 1 for certain
         items = f"max(1, {items})"
-    return task_code.with_grid(source, f"({items}{', 1' * (axes - 1)}{',' * (axes == 1)})")
+    return _with_blocks(source, items, axes)
+
+
+def _with_blocks(source: Source, blocks: str, axes: int) -> Source:
+    """Returns the source with a grid of so many blocks along the first of its axes."""
+    return task_code.with_grid(source, f"({blocks}{', 1' * (axes - 1)}{',' * (axes == 1)})")
 
 
 def _checked(source: Source, kernel: str) -> int:

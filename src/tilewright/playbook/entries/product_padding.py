@@ -21,6 +21,7 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.constant_branches import (
+    WITH,
     compiled_only,
     decided_branches,
     equal_constants,
@@ -165,7 +166,7 @@ class _Padding:
     def value(self, least: int) -> str:
         tests = " ".join(self.source.code(branch.node.test) for branch in self.branches)
         used = [name for name in self.constants if name == self.name or re.search(rf"\b{name}\b", tests)]
-        return f"{self.name} to {least} with {written_constants(self.constants, used)}"
+        return f"{self.name} to {least}{WITH}{written_constants(self.constants, used)}"
 
     def padded(self, least: int) -> str:
         """Returns the text with padded tiles. Raises `NotApplicable`."""

@@ -47,8 +47,7 @@ def _editable(launch: DescribedLaunch, call: ProgramCall | None) -> tuple[str, .
     place = None if call is None else launch_place(call)
     if call is None or place is None or not is_quiet(file := Path(place.file)) or file.resolve() == Path(launch.file):
         return (kernel,)
-    top = call.module.split(".")[0]
-    root = next((folder.parent for folder in file.parents if folder.name == top), None)
+    root = call.import_root(place.file)
     return (kernel, str(file) if root is None else ".".join(file.relative_to(root).with_suffix("").parts))
 
 

@@ -52,6 +52,11 @@ class ProgramCall:
     """The function to call again, with its file and module; empty if there is none."""
     arguments: tuple[Argument, ...] = ()
 
+    def import_root(self, file: str) -> Path | None:
+        """Returns the folder from which the program's package with ``file`` is imported; None if it is not in one."""
+        top = self.module.split(".")[0]
+        return next((folder.parent for folder in Path(file).parents if folder.name == top), None)
+
     def on_this_machine(self) -> ProgramCall:
         """Returns the call with the files of this machine, if the program's package is imported from elsewhere here."""
         top = self.module.split(".")[0]
@@ -59,7 +64,7 @@ class ProgramCall:
             found = None if not top or Path(self.file).is_file() else find_spec(top)
         except (ImportError, ValueError):
             found = None
-        before = next((folder.parent for folder in Path(self.file).parents if folder.name == top), None)
+        before = self.import_root(self.file)
         if found is None or not found.origin or before is None:
             return self
         now = Path(found.origin).parent.parent

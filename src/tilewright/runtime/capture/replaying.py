@@ -87,10 +87,10 @@ def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board) -> Repl
 
 def _import_root(call: ProgramCall) -> Path:
     """Returns the folder from which the program's modules are imported."""
-    file, top = Path(call.file), call.module.split(".")[0]
+    file = Path(call.file)
     if call.module == PROGRAM and file.is_file() and (inside := package_of(file, SourceFile.requested(file).text)):
         return inside[0]
-    return next((folder.parent for folder in file.parents if folder.name == top), file.parent)
+    return call.import_root(call.file) or file.parent
 
 
 def main() -> None:
