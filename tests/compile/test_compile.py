@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.processes import for_ever, gone, own_children, running, until
 
+from tilewright.compile import compile as compile_module
 from tilewright.compile.compile import Compiled, Unit, compile_all, effort, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
 from tilewright.hardware.architectures import default_board
@@ -110,6 +111,24 @@ def failure(compiled: Compiled) -> Failed:
 
 
 # What is built
+
+
+def test_it_tells_when_each_compiler_has_a_candidate(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K11: other work in Python waits for this. It is told where there are fewer candidates than compilers, too."""
+    units = [unit(task, TILE=tile, ADD=add) for add in (0, 1) for tile in (32, 256, 64)]
+    lowered: list[Unit] = []
+    real = compile_module.lower
+
+    def counting(of: Task, one: Unit) -> Any:
+        lowered.append(one)
+        return real(of, one)
+
+    monkeypatch.setattr(compile_module, "lower", counting)
+    for jobs, first in ((2, 2), (32, len(units))):
+        told: list[int] = []
+        lowered.clear()
+        compile_all(task, units, jobs=jobs, on_busy=lambda told=told: told.append(len(lowered)))
+        assert told[0] == first and told[-1] == len(units)
 
 
 def test_results_stand_in_the_order_of_the_units(task: Task) -> None:

@@ -89,6 +89,7 @@ def compile_all(
     unfit: bool = True,
     limit_of: Callable[[Unit], CompileLimit | None] | None = None,
     kept: KeptCubins | None = None,
+    on_busy: Callable[[], None] = lambda: None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -100,6 +101,7 @@ def compile_all(
     unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
     limit_of: returns the limit of a unit's compiler as it is now. A unit over it is a `NotCompiled`.
     kept: as in `CompilerPool`.
+    on_busy: called in this thread, perhaps several times, once each compiler has a candidate or the front end is done.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
@@ -122,6 +124,9 @@ def compile_all(
                 finish(index, lowered, lowered)
             else:
                 pool.add(index, *lowered, always=unfit or unit.configuration == task.space.shipped)
+            if pool.is_busy:
+                on_busy()
+        on_busy()
         for index, why in pool.left_out().items():
             finish(index, why, why)
         for index, built, code in pool.outcomes():

@@ -87,6 +87,11 @@ class CompilerPool:
             self._asked[index] = unfit, language, lowered
         self._submit_fit(wait_for_all=False)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether each compiler has had a candidate."""
+        return len(self.seen) >= self.jobs
+
     def _submit_fit(self, *, wait_for_all: bool) -> None:
         """Compiles the candidates whose Tile IR was read and whose accumulators fit."""
         for index, (unfit, language, lowered) in list(self._asked.items()):

@@ -109,6 +109,7 @@ class Schedule:
         self._again: set[str] = set()
         """The workloads of which more was compiled after all had arrived."""
         self._alone = threading.Lock()
+        self._busy = threading.Event()
         self._error: BaseException | None = None
         self._done = count(1)
         self._thread = threading.Thread(target=self._compile_first, name="compilers")
@@ -128,6 +129,13 @@ class Schedule:
         """Waits for all compilers."""
         self._thread.join()
         self._raise()
+
+    def wait_until_busy(self) -> None:
+        """Waits until each compiler has a candidate, or the front end is done.
+
+        Other work in Python would delay the start of the compilers.
+        """
+        self._busy.wait()
 
     def compiled(self, workload: Workload, judge: Judge, *, ahead: bool) -> Iterator[Arrived]:
         """Yields the compiled candidates of a workload repeatedly, each time with more candidates. Finally yields all.
@@ -262,6 +270,8 @@ class Schedule:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+        finally:
+            self._busy.set()
         self.seconds = time.perf_counter() - started
 
     def _groups(self) -> Iterator[tuple[list[Unit], TimeLimit]]:
@@ -303,6 +313,7 @@ class Schedule:
             compile_all(
                 self.task, units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
                 stopped=lambda: self._left.is_set() or limit.passed, unfit=False, limit_of=limit_of, kept=self.kept,
+                on_busy=self._busy.set,
             )  # fmt: skip
         except Stopped:
             if self._left.is_set():

@@ -238,7 +238,7 @@ def _tuned(
     """Tunes one workload with one judge. ``begin``: called when the workload is prepared."""
     from tilewright.tune.field import Field
 
-    measured, bound = request.target.measured, _bound(request, workload)
+    measured, bound = request.target.measured, _bound(request, workload, schedule)
     schedule.searches[workload.name].forget()  # if a judge that failed had begun it
     judge.prepare(workload.name)
     least = bound.result()
@@ -286,10 +286,11 @@ def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: S
         schedule.finish()
 
 
-def _bound(request: TuneRequest, workload: Workload) -> Future[Bound]:
+def _bound(request: TuneRequest, workload: Workload, schedule: Schedule) -> Future[Bound]:
     """Computes the bound of a workload in another thread, because the worker process starts and prepares meanwhile."""
 
     def work() -> Bound:
+        schedule.wait_until_busy()
         from tilewright.inspect.work import bound_of  # late import: it loads the interpreter
 
         return bound_of(request.task, workload, request.target.board)
