@@ -64,7 +64,8 @@ def test_the_grid_follows_the_sms_and_the_space_has_the_knob(tmp_path: Path) -> 
 
 def test_fewer_blocks_are_tried_with_more_warps_too(tmp_path: Path) -> None:
     site = only(ENTRY.sites(Source("task.py", SOFTMAX), facts_of(loaded(SOFTMAX, tmp_path))))
-    assert site.values == (EACH_ITEM, "1", "4", "8", "16", "1,num_worker_warps=8")
+    each_item = (EACH_ITEM, f"{EACH_ITEM},occupancy=4", f"{EACH_ITEM},occupancy=8")
+    assert site.values == (*each_item, "1", "4", "8", "16", "1,num_worker_warps=8")
     task = loaded(applied(ENTRY, SOFTMAX, tmp_path, "1,num_worker_warps=8"), tmp_path)
     assert (task.space.shipped["BLOCKS_PER_SM"], task.space.shipped["num_worker_warps"]) == (1, 8)
 
@@ -135,7 +136,7 @@ def test_a_number_of_items_that_the_launch_does_not_know_is_no_grid(tmp_path: Pa
         in_launch(source, "softmax", range_of(next(iter(source.every(cst.For))))[1])
 
 
-@pytest.mark.parametrize("blocks", ["1,num_worker_warps=8", "16", EACH_ITEM])  # fewer blocks than rows, and more
+@pytest.mark.parametrize("blocks", ["1,num_worker_warps=8", "16", EACH_ITEM, f"{EACH_ITEM},occupancy=8"])  # fewer blocks than rows, and more
 def test_every_grid_gives_the_same_bits(blocks: str, tmp_path: Path) -> None:
     text = applied(ENTRY, SOFTMAX, tmp_path, blocks)
     assert run_of(text, tmp_path, "y")[0] == run_of(SOFTMAX, tmp_path, "y")[0]

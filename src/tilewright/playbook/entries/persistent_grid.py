@@ -37,6 +37,8 @@ ONE_ITEM, BEYOND = "ONE_ITEM", "1 << 30"
 """The constant that says so to the kernel, and a step that leads beyond the last item."""
 MORE_WARPS = "num_worker_warps=8"
 """Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
+RESIDENT = ("", "occupancy=4", "occupancy=8")
+"""The hints that a block for each item is tried with: a short block hides latency only beside others on its SM."""
 
 
 class PersistentGrid(Entry):
@@ -66,7 +68,7 @@ class PersistentGrid(Entry):
         values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
         values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
         if unless_refused(_with_each_item, source, kernel, axes) is not None:
-            values.insert(0, EACH_ITEM)
+            values = [f"{EACH_ITEM},{hints}".rstrip(",") for hints in RESIDENT] + values
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
         why = f"{now} blocks on {sms} SMs"
         return [Site.at(source, source.kernels[kernel], "blocks for each SM", tuple(values), why=why)]
@@ -74,13 +76,14 @@ class PersistentGrid(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.function_here(source).name.value
         axes = _checked(source, kernel)
-        if value == EACH_ITEM:
-            return _with_each_item(source, kernel, axes).text
-        knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
-        source, resident = blocks_per_sm(source, kernel, knob)
-        source = _with_blocks(source, resident, axes)
         blocks, _, hints = str(value).partition(",")
-        source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(blocks))
+        if blocks == EACH_ITEM:
+            source = _with_each_item(source, kernel, axes)
+        else:
+            knob = task_code.fresh_name(source, "BLOCKS_PER_SM")
+            source, resident = blocks_per_sm(source, kernel, knob)
+            source = _with_blocks(source, resident, axes)
+            source = task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), int(blocks))
         return written_in_space(source, read_changes(hints)) if hints else source.text
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
