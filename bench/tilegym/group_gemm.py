@@ -46,7 +46,7 @@ globals().update(as_launched.tasks(
     hints={"num_ctas": (1, 2), "occupancy": (1, 2), "num_worker_warps": (None, 8)},
     where=(
         lambda TILE_M, TILE_N, num_ctas: 64 * 128 < TILE_M * TILE_N <= 128 * 256 * num_ctas,
-        lambda TILE_M, TILE_N, num_ctas, num_worker_warps: num_worker_warps or TILE_M * TILE_N <= 128 * 128 * num_ctas,
+        lambda TILE_M, TILE_N, num_ctas, num_worker_warps: num_worker_warps or 128 * 128 * num_ctas >= TILE_M * TILE_N,
         lambda TILE_K, num_ctas: TILE_K <= 64 or num_ctas == 1,
         lambda occupancy, num_worker_warps: occupancy == 1 or num_worker_warps is None,
     ),
