@@ -68,13 +68,12 @@ def edited_files(texts: Mapping[Path, str]) -> list[EditedFiles]:
 def _hidden_parts(source: Source, kernel: str) -> Iterator[tuple[int, Part]]:
     """Yields the functions and classes to hide, with their places in the file.
 
-    Not hidden are the kernel, the functions that it calls, and all functions that call one of these.
+    Not hidden are the kernel, the functions that it calls, and all code that names one of these.
     """
     reached = source.called_by([kernel])
     for number, part in enumerate(ast.parse(source.text).body):
         if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part.name not in reached:
-            calls = (node.func for node in ast.walk(part) if isinstance(node, ast.Call))
-            if not {name.id for name in calls if isinstance(name, ast.Name)} & (reached - {kernel}):
+            if not {node.id for node in ast.walk(part) if isinstance(node, ast.Name)} & (reached - {kernel}):
                 yield number, part
 
 

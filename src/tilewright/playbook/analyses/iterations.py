@@ -66,9 +66,13 @@ class Scalars:
     def run(self, statements: Sequence[ast.stmt], before: int) -> bool:
         """Runs statements up to line ``before``. Returns whether it was reached."""
         for statement in statements:
-            if statement.lineno >= before or self._holds(statement, before):
-                return not self.returned
-            if self.returned:
+            holds = before <= (statement.end_lineno or statement.lineno)
+            is_block = isinstance(statement, (ast.If, ast.For, ast.While))
+            if statement.lineno >= before or (holds and not is_block):
+                return True
+            if self._holds(statement, before):
+                return True
+            if self.returned or holds:
                 return False
         return False
 

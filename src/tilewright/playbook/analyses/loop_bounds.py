@@ -92,7 +92,8 @@ class Header:
 
     def iterations(self, start: LoopBound, end: LoopBound) -> str:
         """Returns the number of iterations between two bounds, as an expression."""
-        return f"max(0, cdiv(({end.text}) - ({start.text}), {self.step}))"
+        first = self.after(f"({start.text})") if start.is_new else f"({start.text})"
+        return f"max(0, cdiv(({end.text}) - ({first}), {self.step}))"
 
     def over(self, loop: cst.For, start: str, end: str) -> cst.For:
         """Returns a loop with other bounds, without the comments above it."""
@@ -135,6 +136,11 @@ def _others(first: str, limits: Iterable[Part]) -> list[Part]:
 def guarded(limits: Iterable[MaskLimit], *, fully: bool) -> Iterator[Part]:
     """Yields the guards and the bound of each limit (`MaskLimit.bound`)."""
     return ((limit.guards, limit.bound(fully=fully)) for limit in limits)
+
+
+def masked_if(tiles: Iterable[MaskedTile]) -> str:
+    """Returns the condition with which a loop computes a mask in each iteration."""
+    return " or ".join(dict.fromkeys(_all(tile.guards) or "True" for tile in tiles if not tile.onsets))
 
 
 def placed(source: Source, loop: cst.For, statements: Sequence[cst.BaseStatement]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import LOOPS, names_assigned, range_of, reaching, values_by_name
-from tilewright.playbook.analyses.positions import LAYOUTS, Position, Positions, Total, comparisons
+from tilewright.playbook.analyses.positions import LAYOUTS, LoopPositions, Position, Total, comparisons
 from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
@@ -110,10 +110,10 @@ class _Masks:
     source: Source
     function: Function
     loop: cst.For
-    positions: Positions = field(init=False)
+    positions: LoopPositions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.positions = Positions(self.source, self.function, self.loop)
+        self.positions = LoopPositions(self.source, self.function, self.loop)
 
     def is_directly_inside(self, node: cst.CSTNode) -> bool:
         around = next(above for above in self.source.parents(node) if isinstance(above, (*LOOPS, cst.Lambda)))
@@ -298,9 +298,7 @@ class _Masks:
 
 
 def _equal(first: MaskLimit, second: MaskLimit) -> bool:
-    same = first.factor.products == second.factor.products and first.rest.total.products == second.rest.total.products
-    mine, theirs = ([(str(extent), times) for extent, times in each.rest.spans] for each in (first, second))
-    return same and mine == theirs
+    return first.factor == second.factor and first.rest == second.rest
 
 
 def negated(test: str) -> str:

@@ -9,16 +9,24 @@ comparison holds for all elements of a tile, for some, or for none.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.tile_shapes import SCALARS, Shapes, new_axes, rearranged, same_elements, tile_call
+from tilewright.playbook.analyses.helper_calls import (
+    HelperCall,
+    calls_of,
+    extents_in,
+    may_be_imported,
+    may_be_tiles,
+    shapes_in,
+)
+from tilewright.playbook.analyses.tile_shapes import SCALARS, new_axes, rearranged, same_elements, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 Product = tuple[str, ...]
@@ -109,38 +117,15 @@ class Position:
         return factor, Position(rest, self.spans)
 
 
-@dataclass
-class Positions:
-    """The positions in the body of one loop. Names that the loop does not assign are scalars in them."""
+class Positions(ABC):
+    """The positions at some place of a function. `scalar` says which expressions are the scalars in them."""
 
-    source: Source
-    function: Function
-    loop: cst.For
-    assigned: Counter[str] = field(init=False)
+    def __init__(self, source: Source, function: Function) -> None:
+        self.source, self.function = source, function
 
-    def __post_init__(self) -> None:
-        self.assigned = names_assigned(self.loop)
-
-    @cached_property
-    def _shapes(self) -> Shapes:
-        return Shapes(self.source, self.function)
-
-    @cached_property
-    def _often(self) -> Counter[str]:
-        return names_assigned(self.function)
-
-    @cached_property
-    def _given(self) -> set[str]:
-        """The parameters that may be tiles: a helper's caller passes anything."""
-        if self.function.name.value in self.source.kernels:
-            return set()
-        return {name for name in parameters(self.function) if not _is_scalar(self.source, self.function, name)}
-
-    @cached_property
-    def extents(self) -> set[str]:
-        """The names of the extents of all ranges in the function: positive numbers."""
-        calls = self.source.calls("arange", inside=self.function)
-        return {dotted(call.args[0].value) for call in calls if call.args} - {""}
+    @abstractmethod
+    def scalar(self, node: Expression) -> str | None:
+        """Returns the text of a whole number that is no sum itself; None for any other expression."""
 
     def of(self, node: Expression, depth: int = 0) -> Position | None:
         """Returns an expression as a sum; None if it is none."""
@@ -148,14 +133,11 @@ class Positions:
             return None
         if isinstance(value := number(node), int):
             return Position(Total.of(times=value))
-        if self._is_scalar(node):
-            return self._scalar(node)
+        if self._may_be_scalar(node) and (text := self.scalar(node)) is not None:
+            return Position(Total.of(text))
         match node:
             case cst.Name():
-                found = reaching(self.source, node.value, node)
-                if found is not None and found.node is self.loop:
-                    return Position(Total.of(node.value))
-                return None if found is None or found.value is None else self.of(found.value, depth + 1)
+                return self._named(node, depth)
             case cst.UnaryOperation(operator=cst.Minus()):
                 inside = self.of(node.expression, depth)
                 return None if inside is None else -inside
@@ -165,30 +147,35 @@ class Positions:
                 return self._called(node, depth)
         return None
 
-    def is_invariant(self, node: cst.CSTNode) -> bool:
-        """Returns whether an expression of the loop's body has the same value in each iteration, and before the
-        loop."""
-        return not names_read(node) & set(self.assigned)
+    def _named(self, node: cst.Name, depth: int) -> Position | None:
+        found = reaching(self.source, node.value, node)
+        if found is None:
+            return None
+        if found.node is self.function:
+            return self._passed(node.value)
+        return None if found.value is None else self.of(found.value, depth + 1)
 
-    def _is_scalar(self, node: Expression) -> bool:
-        """Returns whether ``node`` is a whole number that the loop does not change, and that is no sum itself.
+    def _passed(self, parameter: str) -> Position | None:
+        """Returns what a helper gets for a parameter, if all its calls pass the same."""
+        if may_be_imported(self.source, self.function):
+            return None
+        found = list[Position | None]()
+        for call in calls_of(self.source, self.function):
+            given = call.given.get(parameter)
+            found.append(None if given is None else _AtCall(call).of(given))
+        return found[0] if found and all(each == found[0] for each in found) else None
 
-        Before the loop, its names must hold the values that they hold in the loop.
-        """
+    def _may_be_scalar(self, node: Expression) -> bool:
         match node:
             case cst.BinaryOperation(operator=cst.FloorDivide() | cst.Modulo()):
                 pass
             case cst.BinaryOperation() | cst.UnaryOperation() | cst.Float():
                 return False
-        inside = any(above is self.loop for above in self.source.parents(node))
-        names, given = names_read(node), parameters(self.function)
-        once = inside or all(self._often[name] + (name in given) <= 1 for name in names)
         calls = self.source.every(cst.Call, node)
-        once = once and all((tile_call(self.source, call) or dotted(call.func)) in SCALARS for call in calls)
-        return once and self.is_invariant(node) and not names & self._given and self._shapes.of(node) == ()
-
-    def _scalar(self, node: Expression) -> Position:
-        return Position(Total.of(text_of(self.source, node)))
+        if not all((tile_call(self.source, call) or dotted(call.func)) in SCALARS for call in calls):
+            return False
+        tiles = may_be_tiles(self.source, self.function)
+        return not names_read(node) & tiles and shapes_in(self.source, self.function).of(node) == ()
 
     def _both(self, node: cst.BinaryOperation, left: Position | None, right: Position | None) -> Position | None:
         if left is None or right is None:
@@ -232,15 +219,45 @@ class Positions:
         return Position(Total({})) if name == "zeros" else None
 
 
-def _is_scalar(source: Source, function: Function, name: str) -> bool:
-    """Returns whether all callers of a helper pass a scalar for a parameter."""
-    place = parameters(function).index(name)
-    given = [(caller, argument(call, name, place)) for caller in source.tile_code.values()
-             for call in source.every(cst.Call, caller) if dotted(call.func) == function.name.value]  # fmt: skip
-    return bool(given) and all(
-        node is not None and caller.name.value in source.kernels and Shapes(source, caller).of(node) == ()
-        for caller, node in given
-    )
+class LoopPositions(Positions):
+    """The positions in the body of one loop. Names that the loop does not assign are scalars in them.
+
+    extents: the names that are positive numbers.
+    """
+
+    def __init__(self, source: Source, function: Function, loop: cst.For) -> None:
+        super().__init__(source, function)
+        self.loop, self.assigned, self._often = loop, names_assigned(loop), names_assigned(function)
+        self.extents = extents_in(source, function)
+
+    def is_invariant(self, node: cst.CSTNode) -> bool:
+        """Returns whether an expression of the loop's body has the same value in each iteration, and before the
+        loop."""
+        return not names_read(node) & set(self.assigned)
+
+    def scalar(self, node: Expression) -> str | None:
+        """Before the loop, the names of a scalar must hold the values that they hold in the loop."""
+        inside = any(above is self.loop for above in self.source.parents(node))
+        given = parameters(self.function)
+        once = inside or all(self._often[name] + (name in given) <= 1 for name in names_read(node))
+        return text_of(self.source, node) if once and self.is_invariant(node) else None
+
+    def _named(self, node: cst.Name, depth: int) -> Position | None:
+        found = reaching(self.source, node.value, node)
+        if found is not None and found.node is self.loop:
+            return Position(Total.of(node.value))
+        return super()._named(node, depth)
+
+
+class _AtCall(Positions):
+    """The positions that a call passes to a helper, in the helper's own names."""
+
+    def __init__(self, call: HelperCall) -> None:
+        super().__init__(call.source, call.caller)
+        self.call = call
+
+    def scalar(self, node: Expression) -> str | None:
+        return self.call.name_of(node)
 
 
 def _is_int32(dtype: Expression) -> bool:

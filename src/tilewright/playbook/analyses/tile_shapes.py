@@ -7,9 +7,10 @@ None, and entries do not change the code. The analysis also marks the tiles that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import TypeAlias
 
 import libcst as cst
@@ -55,11 +56,18 @@ class Shapes:
     unpacked = Tile(None)
     """The tile of a name that is unpacked from a value."""
 
-    def __init__(self, source: Source, function: Function, varying: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        source: Source,
+        function: Function,
+        varying: Collection[str] = (),
+        given: Mapping[str, Shape | None] = MappingProxyType({}),
+    ) -> None:
+        """given: the shapes of parameters; others are scalars."""
         self.source, self.function, self.varying = source, function, frozenset(varying)
-        self.names: dict[str, Tile] = {}
+        self.names = {name: Tile(shape) for name, shape in given.items()}
         self.assigned = _assignments(source, function)
-        self._assigned = {name for name, _, _ in self.assigned}
+        self._assigned = {*given, *(name for name, _, _ in self.assigned)}
         for _ in range(len(self.assigned) + 1):  # until nothing changes: a loop may read a name before its assignment
             before = dict(self.names)
             for name, value, added in self.assigned:

@@ -9,8 +9,8 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting
+from tilewright.playbook.analyses.helper_calls import shapes_in
 from tilewright.playbook.analyses.masked_tiles import MaskedTile
-from tilewright.playbook.analyses.tile_shapes import Shapes
 from tilewright.playbook.analyses.unchanged import read_outside
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Function, Line, Source, dotted
@@ -39,7 +39,7 @@ def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[
     Raises `NotApplicable` if a mask gives its tile another shape.
     """
     changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
-    shapes = Shapes(source, function)
+    shapes = shapes_in(source, function)
     for tile in tiles:
         shown, masked = shapes.of(tile.shown), shapes.of(tile.node)
         if shown is not None and shown != masked and (masked is not None or shown == ()):

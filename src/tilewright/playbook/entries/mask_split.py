@@ -24,6 +24,7 @@ from tilewright.playbook.analyses.loop_bounds import (
     greatest,
     guarded,
     least,
+    masked_if,
     masked_loops,
     placed,
 )
@@ -75,9 +76,10 @@ class MaskSplit(Entry):
             edges = _edges(header, _always(tiles))
             if edges is None:
                 continue
-            totals = counted(source, facts, function, loop, header.iterations(*header.whole), header.iterations(*edges))
+            needless = f"({header.iterations(*edges)}) if {masked_if(tiles)} else 0"
+            totals = counted(source, facts, function, loop, header.iterations(*header.whole), needless)
             share = totals.some / max(totals.every, 1) if totals is not None else 1.0
-            why = f"{totals or 'an unknown number of'} iterations need no mask"
+            why = f"{totals or 'an unknown number of'} iterations compute masks without need"
             promise = min(1.0, share / MEASURED)
             site = Site.at(source, loop, f"masks in the loop over {header.name}", VALUES, promise, why)
             values = tuple(value for value in VALUES if unless_refused(self.apply, source, site, value) is not None)
