@@ -51,6 +51,14 @@ def files() -> EditedFiles:
     return files
 
 
+@pytest.mark.parametrize("use", ["half(1)", "half", "[half]"])
+def test_code_that_names_a_shared_function_is_not_hidden(use: str) -> None:
+    """It may call the function in its own way, also without a call in the text."""
+    kernels = KERNELS.replace("        return launch(x)", f"        return {use}")
+    [files] = edited_files(dict(zip(PATHS, (kernels, LAUNCH), strict=True)))
+    assert "class Function:\n" in files.source.text and f"return {use}" in files.source.text
+
+
 def test_what_the_kernel_does_not_need_is_hidden(files: EditedFiles) -> None:
     """Functions that share a function with the kernel stay: a change of that function concerns them, too."""
     text = files.source.text

@@ -73,6 +73,22 @@ def test_a_loop_of_a_helper_of_a_helper_counts_too() -> None:
     assert sums(SOURCE, "kernel", [launch(True)], DEEP, ("1", "last")).drawn, "what is loaded and passed on"
 
 
+@pytest.mark.parametrize(("causal", "calls"), [(True, 1), (False, 2)])
+def test_a_call_in_a_branch_that_is_not_taken_does_not_count(causal: bool, calls: int) -> None:
+    text = KERNEL.replace(
+        "    inner(x, m, width=WIDTH)",
+        """\
+    if CAUSAL:
+        m = m + 0
+    else:
+        inner(x, m, width=WIDTH)
+    last = (m,
+        inner(x, m, width=WIDTH))""",
+    )
+    found = sums(Source("task.py", text), "kernel", [launch(causal)], IN_HELPER, ("1", "steps"))
+    assert (found.every, found.some) == (2 * 4 * calls, 2 * 4 * 4 * calls)
+
+
 def test_what_is_loaded_is_drawn() -> None:
     """The same value on both sides, so that they can be compared."""
     found = sums(SOURCE, "kernel", [launch(True)], IN_KERNEL, ("loaded", "end - rest"))

@@ -1,12 +1,12 @@
 """Follows arguments into a helper: finds all its calls, and writes what a caller passes in the helper's own names.
 
-    _inner(rows, m, TILE)                  in the kernel, with rows = m * TILE + ct.arange(TILE)
-    def _inner(rows, block, SIZE): …       here, m is ``block`` and TILE is ``SIZE``
+_inner(rows, m, TILE)                  in the kernel, with rows = m * TILE + ct.arange(TILE)
+def _inner(rows, block, SIZE): …       here, m is ``block`` and TILE is ``SIZE``
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -32,14 +32,27 @@ class HelperCall:
     def name_of(self, node: Expression) -> str | None:
         """Returns a text that has in the helper the value that ``node``, a scalar, has in the caller. None if there is
         none."""
-        changed = names_assigned(self.helper)
-        for name, given in self.given.items():
-            if name not in changed and self._is_same(bare(node), bare(given), node, given):
+        for name, given in self._kept():
+            if self._is_same(bare(node), bare(given), node, given):
                 return name
-        names = names_read(node)
-        here = {*changed, *parameters(self.helper)}
-        at_top = all(self._definition(name, node) is self.source.module for name in names)
-        return text_of(self.source, node) if at_top and not names & here else None
+        at_top = all(self._definition(name, node) is self.source.module for name in names_read(node))
+        return text_of(self.source, node) if at_top and self._is_visible(node) else None
+
+    def renamed(self, text: str) -> str | None:
+        """As `name_of`, for a text that `name_of` wrote in the caller, which is a helper, too: one of its parameters,
+        or what is the same everywhere."""
+        if text in parameters(self.caller):
+            return next((name for name, given in self._kept() if dotted(given) == text), None)
+        return text if self._is_visible(cst.parse_expression(text)) else None
+
+    def _kept(self) -> Iterator[tuple[str, Expression]]:
+        """Yields the parameters that the helper never assigns, with their arguments."""
+        changed = names_assigned(self.helper)
+        return ((name, given) for name, given in self.given.items() if name not in changed)
+
+    def _is_visible(self, node: Expression) -> bool:
+        """Returns whether the helper has no names of its own that ``node`` reads."""
+        return not names_read(node) & {*names_assigned(self.helper), *parameters(self.helper)}
 
     def shape_of(self, parameter: str) -> Shape | None:
         """Returns the shape of an argument, with extents in the helper's names; None if it is not known."""
@@ -137,7 +150,9 @@ def extents_in(source: Source, function: Function) -> frozenset[str]:
     passed = calls_of(source, function)
     for name in set(parameters(function)) - set(names_assigned(function)) if passed else ():
         given = ((call, dotted(call.given.get(name, call.helper.name))) for call in passed)
-        if all(text in extents_in(source, call.caller) and not names_assigned(call.caller)[text] for call, text in given):
+        if all(
+            text in extents_in(source, call.caller) and not names_assigned(call.caller)[text] for call, text in given
+        ):
             own.add(name)
     return frozenset(own)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
@@ -58,6 +58,15 @@ class Total:
                 made += Total({tuple(sorted((*mine, *theirs))): count * often})
         return made
 
+    def renamed(self, name: Callable[[str], str | None]) -> Total | None:
+        names = {factor: name(factor) for product in self.products for factor in product}
+        if None in names.values():
+            return None
+        parts = (
+            Total.of(*(names[each] or "" for each in product), times=times) for product, times in self.products.items()
+        )
+        return sum(parts, Total({}))
+
     def __neg__(self) -> Total:
         return self.times(Total.of(times=-1))
 
@@ -103,6 +112,12 @@ class Position:
             if (times > 0) == highest
         ]
         return sum(ends, self.total)
+
+    def renamed(self, name: Callable[[str], str | None]) -> Position | None:
+        """Returns the position with other names for the scalars; None if ``name`` has none for one of them."""
+        total, extents = self.total.renamed(name), [extent.renamed(name) for extent, _ in self.spans]
+        spans = [(extent, times) for extent, (_, times) in zip(extents, self.spans, strict=True) if extent is not None]
+        return None if total is None or len(spans) < len(extents) else Position(total, tuple(spans))
 
     def parted(self, name: str) -> tuple[Total, Position] | None:
         """Returns the factor of ``name``, and the sum without it; None if a product has it twice."""
@@ -258,6 +273,10 @@ class _AtCall(Positions):
 
     def scalar(self, node: Expression) -> str | None:
         return self.call.name_of(node)
+
+    def _passed(self, parameter: str) -> Position | None:
+        found = super()._passed(parameter)
+        return None if found is None else found.renamed(self.call.renamed)
 
 
 def _is_int32(dtype: Expression) -> bool:
