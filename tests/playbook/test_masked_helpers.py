@@ -17,8 +17,10 @@ from tilewright.playbook.base import Site, refusal
 from tilewright.playbook.entries.mask_split import ENTRY as SPLIT
 from tilewright.playbook.entries.mask_split import THREE_LOOPS
 from tilewright.source.syntax import Source
-from tilewright.testing.entries import EntryContract, loaded
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
+EXACT = HELPED.replace("block * M // N * N", "block * M")
+"""For tiles of keys that divide those of rows: constants say where some limits lie beside the loop's bounds."""
 FIRST, SECOND = CALL.replace("STAGE", "first"), CALL.replace("STAGE", "2")
 
 
@@ -114,7 +116,7 @@ MOVED = {
 def test_a_name_that_is_assigned_again_has_the_value_of_its_place(
     before: str, line: str, bound: tuple[str, str], tmp_path: Path
 ) -> None:
-    text = HELPED.replace(f"    {before}", f"    {line}\n    {before}")
+    text = EXACT.replace(f"    {before}", f"    {line}\n    {before}")
     assert KNOWN[1].replace(*bound) in limits_of(text)
     assert run_of(changed(text), tmp_path) == run_of(text, tmp_path)
 
@@ -176,6 +178,33 @@ def test_a_helper_whose_calls_are_not_understood_stays(text: str) -> None:
     source = Source("task.py", text)
     site = Site.at(source, source.every(cst.For)[0], "a loop", (THREE_LOOPS,))
     assert refusal(SPLIT.apply, source, site, THREE_LOOPS)
+
+
+@pytest.mark.parametrize(("window", "rows", "loops"), [(64, 32, 3), (0, 32, 2), (20, 32, 4)])
+def test_what_constants_decide_is_not_compiled(window: int, rows: int, loops: int, tmp_path: Path) -> None:
+    """Two calls, in which each window edge may need a loop: the diagonal is masked, and a wide window does not end
+    before it, nor begin on it. A window of 20 begins on the diagonal of 32 rows, where the helper also needs a loop."""
+    given = window, 0, 1, rows, 16, 160
+    old, new = at(EXACT, *given), at(changed(EXACT), *given)
+    assert run_of(new, tmp_path) == run_of(old, tmp_path)
+    code = codes_of(loaded(new, tmp_path))["keys"]
+    assert sum(loop.tensor_flops > 0 for loop in code.loops) == loops
+
+
+def test_conditions_name_the_constants() -> None:
+    new = changed(EXACT)
+    assert "if WINDOW > 0 and (STAGE != 2 or WINDOW + 1 < M):\n        full_from = " in new
+    assert "if WINDOW > 0 and (STAGE != 1 or WINDOW + 2 < N) and (STAGE != 2 or WINDOW + 2 < N + M):" in new.replace(
+        "M + N", "N + M"
+    )
+    assert "if not (STAGE == 2 and 2 <= N):\n        for n in" in new
+    assert "if STAGE == 2:\n        full_to = " in new, "the diagonal always has an edge"
+
+
+@pytest.mark.parametrize(("name", "condition"), [("STAGE", "2 <= N"), ("WINDOW", "WINDOW + 1 < M")])
+def test_what_is_assigned_again_decides_nothing(name: str, condition: str) -> None:
+    new = changed(EXACT.replace("    if STAGE == 1:", f"    {name} = {name} + 0\n    if STAGE == 1:"))
+    assert condition not in new and condition in changed(EXACT)
 
 
 LIBRARY, LAUNCH = HELPED.split("\n\ndef reference")

@@ -72,9 +72,9 @@ def _hidden_parts(source: Source, kernel: str) -> Iterator[tuple[int, Part]]:
     """
     reached = source.called_by([kernel])
     for number, part in enumerate(ast.parse(source.text).body):
-        if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part.name not in reached:
-            if not {node.id for node in ast.walk(part) if isinstance(node, ast.Name)} & (reached - {kernel}):
-                yield number, part
+        names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)} & (reached - {kernel})
+        if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part.name not in reached and not names:
+            yield number, part
 
 
 def _with_hidden(source: Source, kernel: str, taken: Collection[str]) -> tuple[str, dict[str, str]]:

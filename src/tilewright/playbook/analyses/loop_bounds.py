@@ -34,7 +34,7 @@ class LoopBound:
         value = self.parts[0][1]  # cuTile's min takes two numbers
         for guards, part in self.parts[1:]:
             smaller = f"{self.function}({value}, {part})"
-            value = f"({smaller} if {_all(guards)} else {value})" if guards else smaller
+            value = f"({smaller} if {all_of(guards)} else {value})" if guards else smaller
         return value
 
     def statements(self, name: str) -> Iterator[str]:
@@ -42,7 +42,7 @@ class LoopBound:
         yield f"{name} = {LoopBound(self.function, tuple(part for part in self.parts if not part[0])).text}"
         for guards, part in self.parts:
             if guards:
-                yield f"if {_all(guards)}:\n    {name} = {self.function}({name}, {part})"
+                yield f"if {all_of(guards)}:\n    {name} = {self.function}({name}, {part})"
 
     @property
     def is_plain(self) -> bool:
@@ -56,11 +56,12 @@ class LoopBound:
     @property
     def test(self) -> str:
         """The condition without which this is the loop's own bound; "" if there is none."""
-        guards = dict.fromkeys(_all(guards) for guards, _ in self.parts[1:])
+        guards = dict.fromkeys(all_of(guards) for guards, _ in self.parts[1:])
         return "" if "" in guards else " or ".join(guards)
 
 
-def _all(guards: Sequence[str]) -> str:
+def all_of(guards: Sequence[str]) -> str:
+    """Returns the condition that all guards hold."""
     return " and ".join(f"({each})" if " or " in each or " if " in each else each for each in guards)
 
 
@@ -111,14 +112,14 @@ class Header:
 
 
 def least(first: str, limits: Iterable[Part]) -> LoopBound:
-    return LoopBound("min", (((), first), *_others(first, limits)))
+    return LoopBound("min", (((), first), *others_of(first, limits)))
 
 
 def greatest(first: str, limits: Iterable[Part]) -> LoopBound:
-    return LoopBound("max", (((), first), *_others(first, limits)))
+    return LoopBound("max", (((), first), *others_of(first, limits)))
 
 
-def _others(first: str, limits: Iterable[Part]) -> list[Part]:
+def others_of(first: str, limits: Iterable[Part]) -> list[Part]:
     """Returns the distinct limits other than ``first``. One that holds with a guard and without it loses the guard."""
     kept = [limit for limit in dict.fromkeys(limits) if limit[1] != first]
     for place, (guards, text) in enumerate(kept):
@@ -129,7 +130,7 @@ def _others(first: str, limits: Iterable[Part]) -> list[Part]:
             )
             if opposite is not None:
                 others = [each for each in kept if each not in (kept[place], opposite)]
-                return _others(first, [*others, (rest, text)])
+                return others_of(first, [*others, (rest, text)])
     return kept
 
 
@@ -140,7 +141,7 @@ def guarded(limits: Iterable[MaskLimit], *, fully: bool) -> Iterator[Part]:
 
 def masked_if(tiles: Iterable[MaskedTile]) -> str:
     """Returns the condition with which a loop computes a mask in each iteration."""
-    return " or ".join(dict.fromkeys(_all(tile.guards) or "True" for tile in tiles if not tile.onsets))
+    return " or ".join(dict.fromkeys(all_of(tile.guards) or "True" for tile in tiles if not tile.onsets))
 
 
 def placed(source: Source, loop: cst.For, statements: Sequence[cst.BaseStatement]) -> str:

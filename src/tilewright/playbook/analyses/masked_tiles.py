@@ -11,6 +11,7 @@ the tile is *visible*, and the mask changes nothing. Both follow from the sums t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ ZERO, LOW = "zero", "low"
 LOWEST = -1e4
 """Numbers up to this one count as minus infinity."""
 ONE_LESS = Total.of(times=-1)
+EQUALS = re.compile(r"(\w+) == (\d+)")
+"""A test whether a name is a number."""
 _DEPTH = 4
 _FLIPPED: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {
     cst.LessThan: cst.GreaterThanEqual, cst.LessThanEqual: cst.GreaterThan,
@@ -52,15 +55,22 @@ class MaskLimit:
     def bound(self, *, fully: bool) -> str:
         """Returns the end, or the start, of the iterations in which some elements of the tile are visible, or all of
         them (``fully``)."""
-        rest, factor = self.rest.end(highest=fully), self.factor
-        if self.is_end:  # n <= -rest / factor
-            before, bound = -rest, -rest + factor
-        else:
-            factor = -factor
-            before, bound = rest + ONE_LESS, rest + factor + ONE_LESS
+        before, bound, factor = self._ends(fully)
         if factor.constant != 1 and before.size < bound.size:  # a large limit plus the factor may overflow
             return f"{_quotient(before, factor)} + 1"
         return _quotient(bound, factor)
+
+    def exact(self, *, fully: bool) -> Total | None:
+        """Returns `bound` as a sum; None if it is a quotient."""
+        _, bound, factor = self._ends(fully)
+        return bound if factor.constant == 1 else None
+
+    def _ends(self, fully: bool) -> tuple[Total, Total, Total]:
+        """Returns the last value before the bound and the bound, both times the factor, and the factor."""
+        rest, factor = self.rest.end(highest=fully), self.factor
+        if self.is_end:  # n <= -rest / factor
+            return -rest, -rest + factor, factor
+        return rest + ONE_LESS, rest + -factor + ONE_LESS, -factor
 
 
 def _quotient(total: Total, factor: Total) -> str:
@@ -302,6 +312,8 @@ def _equal(first: MaskLimit, second: MaskLimit) -> bool:
 
 
 def negated(test: str) -> str:
+    if match := EQUALS.fullmatch(test):
+        return f"{match[1]} != {match[2]}"
     return f"not {test}" if test.isidentifier() else f"not ({test})"
 
 

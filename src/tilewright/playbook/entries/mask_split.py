@@ -17,18 +17,21 @@ from dataclasses import replace
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, breaks_of, names_assigned, names_read
+from tilewright.playbook.analyses.decided_limits import NEVER, DecidedLimits
 from tilewright.playbook.analyses.loop_bounds import (
     Header,
     LoopBound,
+    all_of,
     counted,
     greatest,
     guarded,
     least,
     masked_if,
     masked_loops,
+    others_of,
     placed,
 )
-from tilewright.playbook.analyses.masked_tiles import MaskedTile, loops_with_masks
+from tilewright.playbook.analyses.masked_tiles import MaskedTile, loops_with_masks, negated
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.unmasked import moves_down, unmasked
 from tilewright.playbook.base import (
@@ -73,7 +76,7 @@ class MaskSplit(Entry):
         found = []
         for function, loop, tiles in masked_loops(source, facts):
             header = Header.of(source, loop)
-            edges = _edges(header, _always(tiles))
+            edges = _edges(source, loop, _always(tiles))
             if edges is None:
                 continue
             needless = f"({header.iterations(*edges)}) if {masked_if(tiles)} else 0"
@@ -103,16 +106,29 @@ def _always(tiles: Sequence[MaskedTile]) -> list[MaskedTile]:
     return [tile for tile in tiles if not tile.onsets]
 
 
-def _edges(header: Header, tiles: Sequence[MaskedTile]) -> tuple[LoopBound, LoopBound] | None:
+def _edges(source: Source, loop: cst.For, tiles: Sequence[MaskedTile]) -> tuple[LoopBound, LoopBound] | None:
     """Returns the start and the end of the iterations that need no mask. None if a mask is not understood."""
     unknown = [guards for tile in tiles for guards in tile.unknown]
     if () in unknown or not tiles:
         return None
-    limits = [limit for tile in tiles for limit in tile.limits]
+    header, decided = Header.of(source, loop), _decided(source, loop)
+    found = [(limit, decided.matters(limit)) for tile in tiles for limit in tile.limits]
+    limits = [replace(limit, guards=(*limit.guards, *tests)) for limit, tests in found if NEVER not in tests]
     starts = guarded([limit for limit in limits if not limit.is_end], fully=True)
     ends = list(guarded([limit for limit in limits if limit.is_end], fully=True))
     ends += [(guards, header.start) for guards in unknown]  # then all iterations need it
     return greatest(header.start, starts), least(header.end, ends)
+
+
+def _decided(source: Source, loop: cst.For) -> DecidedLimits:
+    return DecidedLimits(source, source.functions[source.function_of(loop)], loop)
+
+
+def _needed(source: Source, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:
+    """Returns the condition without which no iteration is left that needs no mask; "" if constants do not say it."""
+    decided = _decided(source, loop)
+    empties = others_of("", (part for tile in tiles for limit in tile.limits for part in decided.empties(limit)))
+    return " and ".join(negated(all_of([*guards, test])) for guards, test in empties)
 
 
 def _in_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile], value: Value) -> str:
@@ -122,7 +138,7 @@ def _in_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
         raise site.refused(source, "this loop may end early: the loops after it would still run")
     if not pure or names_read(loop.iter) & set(names_assigned(loop)):
         raise site.refused(source, "the range of this loop cannot be computed a second time")
-    edges = _known_edges(source, site, header, tiles)
+    edges = _known_edges(source, site, loop, tiles)
     both = all(bound.is_new for bound in edges)
     needed, where = (THREE_LOOPS, "both edges") if both else (TWO_LOOPS, "one edge")
     if value != needed:
@@ -130,7 +146,7 @@ def _in_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
     plain = unmasked(source, site.function(source), loop, tiles).loop
     (full_from, full_to), before = _named(source, site, edges)
     middle = header.after(full_from) if full_from else header.start
-    loops: list[cst.BaseStatement] = [header.over(plain, middle, full_to or header.end)]
+    loops = [_behind(_needed(source, loop, tiles), header.over(plain, middle, full_to or header.end))]
     if full_from:
         before.append(cst.parse_statement(f"{full_from} = min({full_from}, {header.end})"))
         loops.insert(0, _behind(edges[0].test, header.over(loop, header.start, full_from)))
@@ -140,7 +156,7 @@ def _in_loops(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
     return placed(source, loop, [*before, *loops])
 
 
-def _behind(test: str, loop: cst.For) -> cst.BaseCompoundStatement:
+def _behind(test: str, loop: cst.For) -> cst.BaseStatement:
     """Returns a loop behind the condition without which it has no iterations: a constant one leaves no code."""
     return cst.If(test=cst.parse_expression(test), body=cst.IndentedBlock(body=[loop])) if test else loop
 
@@ -155,7 +171,7 @@ def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
     between = [each for each in body[first:last] if each not in found.masks]
     if between or not moves_down(body, found.masks, first):
         raise NotApplicable(f"{source.name}:{site.line}: other statements stand between the masks")
-    names, before = _named(source, site, _known_edges(source, site, header, tiles))
+    names, before = _named(source, site, _known_edges(source, site, loop, tiles))
     tests = [f"{header.name} {sign} {name}" for sign, name in zip(("<", ">="), names, strict=True) if name]
     branch = cst.If(test=cst.parse_expression(" or ".join(tests)), body=cst.IndentedBlock(body=found.masks))
     shown = [branch if each is body[last] else each for each in body if each is body[last] or each not in found.masks]
@@ -163,10 +179,8 @@ def _branched(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedT
     return placed(source, loop, [*before, new])
 
 
-def _known_edges(
-    source: Source, site: Site, header: Header, tiles: Sequence[MaskedTile]
-) -> tuple[LoopBound, LoopBound]:
-    edges = _edges(header, tiles)
+def _known_edges(source: Source, site: Site, loop: cst.For, tiles: Sequence[MaskedTile]) -> tuple[LoopBound, LoopBound]:
+    edges = _edges(source, loop, tiles)
     if edges is None:
         raise NotApplicable(f"{source.name}:{site.line}: a mask of this loop is not understood")
     if not any(bound.is_new for bound in edges):
