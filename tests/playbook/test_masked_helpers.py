@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.edited_files import edited_files
 from tilewright.playbook.analyses.masked_tiles import loops_with_masks
 from tilewright.playbook.base import Site, refusal
 from tilewright.playbook.entries.mask_split import ENTRY as SPLIT
-from tilewright.playbook.entries.mask_split import THREE_LOOPS
+from tilewright.playbook.entries.mask_split import MEASURED, THREE_LOOPS
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, codes_of, loaded
 
@@ -139,35 +139,47 @@ def test_what_is_not_passed_is_written_anew(tmp_path: Path) -> None:
 
 
 OTHER_ROWS = SECOND.replace("rows", "rows + 1")
+
+
+def inserted(before: str, line: str) -> str:
+    """The text with a line before one of the kernel or the helper."""
+    return HELPED.replace(f"    {before}", f"    {line}\n    {before}")
+
+
+OTHER_KERNEL = f"""
+
+@ct.kernel
+def other(k, v, m, SEEN: Int, CAP: Int, HEAD: Int, ROWS: Int, TILE: Int):
+    rows = ct.arange(ROWS, dtype=ct.int32)
+    columns = ct.arange(TILE, dtype=ct.int32)
+    {SECOND}
+"""
 REFUSED = {
     "two meanings": HELPED.replace(SECOND, OTHER_ROWS),
     "two blocks": HELPED.replace(SECOND, SECOND.replace("m, rows", "m + 1, rows")),
     "two extents": HELPED.replace(SECOND, SECOND.replace("ROWS, TILE", "HEAD, TILE")),
     "a loaded position": HELPED.replace("rows = m * ROWS", "rows = ct.load(q, (0, 0), (1, 1)).item() + m * ROWS"),
     "long integers": HELPED.replace("ct.arange(ROWS, dtype=ct.int32)", "ct.arange(ROWS, dtype=ct.int64)"),
-    "rows that change in a branch": HELPED.replace("    first = 1", "    if CAUSAL:\n        rows = rows + 1\n    first = 1"),
-    "an extent that is assigned again": HELPED.replace("    count = start", "    M = M * 1\n    count = start"),
-    "a helper that calls itself": HELPED.replace("    count = start", f"    if STAGE == 9:\n        {CALL}\n    count = start"),
+    "rows that change in a branch": inserted("first = 1", "if CAUSAL:\n        rows = rows + 1"),
+    "an extent that is assigned again": inserted("count = start", "M = M * 1"),
+    "a helper that calls itself": inserted("count = start", f"if STAGE == 9:\n        {CALL}"),
     "a helper as a value": HELPED.replace("\n\n@ct.kernel", "\n\ncalled = _inner\n\n\n@ct.kernel"),
     "a helper in a list of names": HELPED.replace("\n\n@ct.kernel", '\n\n__all__ = ["_inner"]\n\n\n@ct.kernel'),
-    "a helper that is passed on": HELPED.replace("    first = 1", "    used(_inner)\n    first = 1"),
+    "a helper that is passed on": inserted("first = 1", "used(_inner)"),
     "a helper with a decorator": HELPED.replace("def _inner", "@wrapped\ndef _inner"),
-    "two functions of one name": HELPED.replace("\n\n@ct.kernel", "\n\ndef _inner(i):\n    return i\n\n\n@ct.kernel"),
-    "a name of the kernel": HELPED.replace("    first = 1", "    _inner = chosen\n    first = 1"),
-    "a call that no kernel makes": HELPED.replace("def reference", f"def other(rows):\n    return {CALL}\n\n\ndef reference"),
-    "a call in a lambda": HELPED.replace("    first = 1", f"    later = lambda rows: {SECOND}\n    first = 1"),
+    "two functions of one name": HELPED.replace("\n\ndef ref", "\n\ndef _inner(i):\n    return i\n\n\ndef ref"),
+    "a name of the kernel": inserted("first = 1", "_inner = chosen"),
+    "a call that no kernel makes": HELPED.replace("\n\ndef ref", f"\n\ndef other(rows):\n    {CALL}\n\n\ndef ref"),
+    "a call in a lambda": inserted("first = 1", f"later = lambda rows: {SECOND}"),
     "arguments in a tuple": HELPED.replace(SECOND, SECOND.replace("rows, columns", "*(rows, columns)")),
     "further arguments": HELPED.replace("N: Int):", "N: Int, *more):"),
     "further keywords": HELPED.replace("N: Int):", "N: Int, **more):"),
-    "a default in place of rows": HELPED.replace("block, i, j,", "block, j,").replace("N: Int):", "N: Int, i=LOW):").replace(
-        "m, rows, columns", "m, columns"
-    ),
-    "a default in one of the calls": HELPED.replace("N: Int):", "N: Int = 16):").replace(SECOND, SECOND.replace(", TILE)", ")")),
-    "another kernel": HELPED.replace(
-        "\n\ndef reference",
-        f"\n\n@ct.kernel\ndef other(k, v, m, SEEN: Int, CAP: Int, HEAD: Int, ROWS: Int, TILE: Int):\n    rows = ct.arange(ROWS,"
-        f" dtype=ct.int32)\n    columns = ct.arange(TILE, dtype=ct.int32)\n    {SECOND}\n\n\ndef reference",
-    ),
+    "a default in place of rows": HELPED.replace("block, i, j,", "block, j,")
+    .replace("N: Int):", "N: Int, i=LOW):")
+    .replace("m, rows, columns", "m, columns"),
+    "a default in one of the calls": HELPED.replace("N: Int):", "N: Int = 16):")
+    .replace(SECOND, SECOND.replace(", TILE)", ")")),
+    "another kernel": HELPED.replace("\n\ndef reference", f"{OTHER_KERNEL}\n\ndef reference"),
 }  # fmt: skip
 
 
@@ -227,3 +239,14 @@ def test_masks_are_counted_where_they_are_computed(window: int, causal: int, sai
     text = at(HELPED, window, 0, causal, 16, 16, 160)
     sites = SPLIT.sites(Source("task.py", text), launch_facts(text, tmp_path))
     assert [site.why for site in sites] == ([f"{said} iterations compute masks without need"] if said else [])
+
+
+def test_one_workload_with_a_window_is_enough(tmp_path: Path) -> None:
+    """The promise is that of the mean of both: 24 of 40 iterations, and none."""
+    text = at(HELPED, 64, 0, 1, 16, 16, 160).replace("S, D, config)", "S, D, W, config)").replace("out, 64,", "out, W,")
+    text = text.replace(
+        '"keys": {"S": 160, "D": 16}', '"near": {"S": 160, "D": 16, "W": 64}, "all": {"S": 160, "D": 16, "W": 0}'
+    )
+    [site] = SPLIT.sites(Source("task.py", text), launch_facts(text, tmp_path))
+    assert site.why == "24 of 95 iterations compute masks without need"
+    assert site.promise == pytest.approx(0.3 / MEASURED)

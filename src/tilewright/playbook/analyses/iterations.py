@@ -195,11 +195,13 @@ class Sums:
     """The iterations of a loop in the blocks of launches: of one range, and of a part of it.
 
     drawn: whether a value was drawn at random.
+    shares: the share of the part in each launch.
     """
 
     every: int
     some: int
     drawn: bool
+    shares: tuple[float, ...]
 
     def __str__(self) -> str:
         return f"{self.some / max(self.every, 1):.0%} of the" if self.drawn else f"{self.some:,} of {self.every:,}"
@@ -214,8 +216,9 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
     nodes = [each for each in ast.parse(source.text).body if isinstance(each, ast.FunctionDef)]
     functions = {each.name: each for each in nodes if place[0] in source.called_by([each.name])}
     parsed = [ast.parse(text, mode="eval").body for text in expressions]
-    totals, drawn = [0] * len(parsed), False
+    totals, drawn, shares = [0] * len(parsed), False, list[float]()
     for launch in launches:
+        before = totals
         longest = max((extent for array in launch.args for extent in getattr(array, "shape", ())), default=1)
         numbers = random.Random(0)
         for block in blocks_of(launch):
@@ -225,7 +228,8 @@ def sums(source: Source, kernel: str, launches: Sequence[Launch], place: Place, 
                 values = [int(reached.value(each)) for each in parsed]
                 totals = [total + value for total, value in zip(totals, values, strict=True)]
                 drawn = drawn or any(map(reached.depends, parsed))
-    return Sums(totals[0], totals[1], drawn)
+        shares.append((totals[1] - before[1]) / max(totals[0] - before[0], 1))
+    return Sums(totals[0], totals[1], drawn, tuple(shares))
 
 
 def may_run(source: Source, kernel: str, launches: Sequence[Launch], node: cst.CSTNode) -> bool:

@@ -49,9 +49,9 @@ from tilewright.source.syntax import Source
 
 VALUES = TWO_LOOPS, THREE_LOOPS, BRANCH = "two loops", "three loops", "branch"
 WORTH = 0.4
-"""The change is offered if at least this share of the iterations needs no mask."""
+"""The change is offered if in some launch at least this share of the iterations computes masks without need."""
 MEASURED = 0.89
-"""The effect was measured on kernels in which at least this share of the iterations needs no mask."""
+"""The effect was measured on kernels in which at least this share of the iterations computed masks without need."""
 LONGEST = 40
 """The most statements of a loop that is written several times."""
 
@@ -81,12 +81,12 @@ class MaskSplit(Entry):
                 continue
             needless = f"({header.iterations(*edges)}) if {masked_if(tiles)} else 0"
             totals = counted(source, facts, function, loop, header.iterations(*header.whole), needless)
-            share = totals.some / max(totals.every, 1) if totals is not None else 1.0
+            shares = totals.shares if totals is not None else (1.0,)
             why = f"{totals or 'an unknown number of'} iterations compute masks without need"
-            promise = min(1.0, share / MEASURED)
+            promise = min(1.0, sum(shares) / len(shares) / MEASURED)
             site = Site.at(source, loop, f"masks in the loop over {header.name}", VALUES, promise, why)
             values = tuple(value for value in VALUES if unless_refused(self.apply, source, site, value) is not None)
-            found += [replace(site, values=values)] if values and share >= WORTH else []
+            found += [replace(site, values=values)] if values and max(shares) >= WORTH else []
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
