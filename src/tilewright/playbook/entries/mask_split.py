@@ -82,8 +82,9 @@ class MaskSplit(Entry):
             needless = f"({header.iterations(*edges)}) if {masked_if(tiles)} else 0"
             totals = counted(source, facts, function, loop, header.iterations(*header.whole), needless)
             shares = totals.shares if totals is not None else (1.0,)
+            share = totals.some / max(totals.every, 1) if totals is not None else 1.0
             why = f"{totals or 'an unknown number of'} iterations compute masks without need"
-            promise = min(1.0, sum(shares) / len(shares) / MEASURED)
+            promise = min(1.0, share / MEASURED)
             site = Site.at(source, loop, f"masks in the loop over {header.name}", VALUES, promise, why)
             values = tuple(value for value in VALUES if unless_refused(self.apply, source, site, value) is not None)
             found += [replace(site, values=values)] if values and max(shares) >= WORTH else []
