@@ -208,6 +208,26 @@ NO_WINDOW = (
     .replace("y, 16)", "y, 16, 0)")
 )
 WINDOW = NO_WINDOW.replace("y, 16, 0)", "y, 16, 3)")
+IN_HELPER = CAUSAL.replace(
+    """@ct.kernel
+def sums(x, y, T: ct.Constant[int]):
+""",
+    """def added(x, total, last, column, T: ct.Constant[int]):
+    for n in range(last + 1):
+        total = total + ct.load(x, (n, column), (T, T), padding_mode=ct.PaddingMode.ZERO)
+    return total
+
+
+@ct.kernel
+def sums(x, y, T: ct.Constant[int]):
+""",
+).replace(
+    """    for n in range(row + 1):
+        total = total + ct.load(x, (n, column), (T, T), padding_mode=ct.PaddingMode.ZERO)
+    ct.store""",
+    """    total = added(x, total, row, column, T)
+    ct.store""",
+)
 
 LATENT = (
     HEAD

@@ -6,18 +6,24 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.playbook.kit import changed_lines, verdict
-from tests.playbook.plain import NORM, applied
-from tests.playbook.row_loops import CAUSAL, EQUAL, NO_WINDOW, SHRINKING, WINDOW
+from tests.playbook.plain import NORM, applied, launch_facts
+from tests.playbook.row_loops import CAUSAL, EQUAL, IN_HELPER, NO_WINDOW, SHRINKING, WINDOW
 
-from tilewright.playbook.entries.longest_first import ENTRY, REVERSED
+from tilewright.playbook.entries.longest_first import ENTRY, OF_ALL, REVERSED
+from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, loaded
 
 
 class TestLongestFirst(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {"a loop up to the block's id": CAUSAL, "the start depends on it, too": NO_WINDOW}
+    examples: ClassVar = {
+        "a loop up to the block's id": CAUSAL,
+        "the start depends on it, too": NO_WINDOW,
+        "a loop in a helper": IN_HELPER,
+    }
     elsewhere: ClassVar = {
         "equal loops": EQUAL,
+        "the helper gets a number": IN_HELPER.replace("added(x, total, row,", "added(x, total, 2,"),
         "the longest are first": SHRINKING,
         "a window": WINDOW,
         "rows of a block": NORM,
@@ -37,3 +43,41 @@ def test_all_reads_of_the_id_count_from_the_end(tmp_path: Path) -> None:
     new = applied(ENTRY, text, tmp_path, REVERSED)
     assert "ct.store(y, (ct.num_blocks(0) - 1 - ct.bid(0), column)" in new
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_the_longest_of_all_start_first(tmp_path: Path) -> None:
+    """Blocks of axis 0 start one after another: without the change, those of each column from the longest on."""
+    new = applied(ENTRY, CAUSAL, tmp_path, OF_ALL)
+    ((_, changed),) = [changed_lines(CAUSAL, new)]
+    number = "(ct.bid(0) + ct.bid(1) * ct.num_blocks(0))"
+    row, column = f"ct.num_blocks(0) - 1 - {number} // ct.num_blocks(1)", f"{number} % ct.num_blocks(1)"
+    assert changed == [f"row, column = {row}, {column}"]
+    code = changed[0].partition(" = ")[2].replace("ct.bid(0)", "x").replace("ct.bid(1)", "y")
+    code = code.replace("ct.num_blocks(0)", "5").replace("ct.num_blocks(1)", "3")
+    order = [eval(code, {"x": x, "y": y}) for y in range(3) for x in range(5)]
+    assert order == [(row, column) for row in reversed(range(5)) for column in range(3)]
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_all_reads_of_both_ids_are_exchanged(tmp_path: Path) -> None:
+    text = CAUSAL.replace("ct.store(y, (row, column)", "ct.store(y, (ct.bid(0), ct.bid(1))")
+    new = applied(ENTRY, text, tmp_path, OF_ALL)
+    assert new.count("% ct.num_blocks(1)") == 2 and new.count("// ct.num_blocks(1)") == 2
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_one_axis_has_no_others_to_wait_for(tmp_path: Path) -> None:
+    """The ids of axis 1 count slowest: the longest of all are first once they are reversed."""
+    for text in (
+        CAUSAL.replace("ct.bid(0), ct.bid(1)", "ct.bid(0), 0").replace("(K, -(-N // 16))", "(K,)"),
+        CAUSAL.replace("ct.bid(0), ct.bid(1)", "ct.bid(1), ct.bid(0)").replace("(K, -(-N // 16))", "(-(-N // 16), K)"),
+    ):
+        [site] = ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
+        assert site.values == (REVERSED,)
+
+
+def test_a_kernel_without_its_launch_in_the_file(tmp_path: Path) -> None:
+    """A library's kernel: any launch of it computes the same in another order."""
+    kernel = IN_HELPER[: IN_HELPER.index("def reference")]
+    [site] = ENTRY.sites(Source("library.py", kernel), launch_facts(IN_HELPER, tmp_path))
+    assert set(site.values) == {REVERSED, OF_ALL}
