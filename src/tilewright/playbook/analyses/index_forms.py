@@ -80,13 +80,16 @@ class Scalar:
         return Scalar(quotient), Scalar(rest)
 
 
+ONE = Scalar({(): 1})
+
+
 @dataclass(frozen=True)
 class Span:
     """Consecutive elements from ``start``, along one axis of the index tile.
 
     The index tile has ``rank`` axes: ``size`` elements along ``axis``, one element along each other axis. ``same``:
     whether all elements of the tile equal ``start``, as in ``(n * PAGE + arange(PAGE)) // PAGE``, which is n
-    everywhere.
+    everywhere. ``step``: the distance between two elements; 1 unless `Forms` reads steps.
     """
 
     start: Scalar
@@ -94,19 +97,21 @@ class Span:
     rank: int
     axis: int
     same: bool = False
+    step: Scalar = ONE
 
 
 Form: TypeAlias = Scalar | Span
-ONE = Scalar({(): 1})
 
 
 @dataclass
 class Forms:
-    """Reads the indices of one access. ``at``: the access. ``shapes``: the shapes of the tiles in its function."""
+    """Reads the indices of one access. ``at``: the access. ``shapes``: the shapes of the tiles in its function.
+    ``steps``: whether a range may have a step: ``arange(TILE) * STRIDE``."""
 
     source: Source
     at: cst.CSTNode
     shapes: Shapes
+    steps: bool = False
     open_: set[int] = field(default_factory=set)  # names that are being read: a name may depend on itself
 
     def of(self, node: Expression, where: cst.CSTNode | None = None) -> Form:
@@ -153,10 +158,14 @@ class Forms:
 
     def _product(self, left: Form, right: Form, node: Expression) -> Form:
         spans = [form for form in (left, right) if isinstance(form, Span)]
-        if len(spans) > 1 or any(not span.same for span in spans):
+        if len(spans) > 1 or any(not span.same and not self.steps for span in spans):
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
         product = _start(left) * _start(right)
-        return replace(spans[0], start=product) if spans else product
+        if not spans:
+            return product
+        [span] = spans
+        by = next((form for form in (left, right) if form is not span), ONE)
+        return replace(span, start=product, step=ONE if span.same else span.step * _start(by))
 
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
         """Divides a range by its size, if it begins at a multiple of that size.
@@ -167,7 +176,7 @@ class Forms:
         left = self.of(node.left, where)
         if isinstance(left, Scalar):
             return self._atom(node, where)
-        if left.same or self._scalar(node.right, where) != left.size:
+        if left.same or left.step != ONE or self._scalar(node.right, where) != left.size:
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
         number, rest = left.start.over(left.size)
         if rest.terms:
@@ -276,4 +285,5 @@ def _sum(left: Form, right: Form) -> Form:
     axes = [(span.size, span.rank, span.axis) for span in spans]
     if len(spans) == 2 and (axes[0] != axes[1] or spans[0].same == spans[1].same):
         raise NotApplicable("the indices are not consecutive")
-    return replace(spans[0], start=total, same=all(span.same for span in spans))
+    step = next((span.step for span in spans if not span.same), ONE)
+    return replace(spans[0], start=total, same=all(span.same for span in spans), step=step)
