@@ -27,7 +27,7 @@ from tilewright.playbook.analyses.tile_shapes import (
     tile_call,
 )
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Expression, Source, argument, number
+from tilewright.source.syntax import Expression, Source, argument, elements, number
 
 Term: TypeAlias = tuple[str, ...]
 """The names and calls in a product, as written and sorted; () is the number 1."""
@@ -220,6 +220,8 @@ class Forms:
                 raise NotApplicable("the indices are not consecutive")
             first = self._scalar(start, where) if start is not None else Scalar({})
             return Span(first, self._size(node.args[0].value, where), 1, 0)
+        if tile_call(self.source, node) == "full":
+            return self._filled(node, where)
         if (inside := same_elements(self.source, node)) is not None:
             return self.of(inside, where)
         if (shaped := reshaped(self.source, node)) is not None:
@@ -227,6 +229,12 @@ class Forms:
         if tile_call(self.source, node) == "gather":
             return self._looked_up(node, where)
         return self._atom(node, where)
+
+    def _filled(self, node: cst.Call, where: cst.CSTNode) -> Form:
+        shape, value = elements(argument(node, "shape", 0)), argument(node, "fill_value", 1)
+        if shape is None or value is None or len(shape) != 1:
+            raise NotApplicable(f"{self.source.code(node)} is not understood as an index")
+        return Span(self._scalar(value, where), self._size(shape[0], where), 1, 0, same=True)
 
     def _reshaped(self, inside: Expression, shape: list[Expression], where: cst.CSTNode) -> Form:
         form = self.of(inside, where)
@@ -265,7 +273,7 @@ def _is_arithmetic(source: Source, value: Expression) -> bool:
     """Returns whether ``value`` is plain arithmetic, so that `Forms` reads the value in place of its name."""
     if isinstance(value, cst.Call):
         inside = rearranged(source, value)
-        return tile_call(source, value) == "arange" or (inside is not None and _is_arithmetic(source, inside))
+        return tile_call(source, value) in ("arange", "full") or (inside is not None and _is_arithmetic(source, inside))
     if isinstance(value, cst.BinaryOperation):
         return isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply))
     new = isinstance(value, cst.Subscript) and new_axes(value) is not None

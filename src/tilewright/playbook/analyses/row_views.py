@@ -6,8 +6,9 @@
 
 The compiler makes the same code of an access to this view as of an access to a matrix. In the flat array, the next row
 follows the end of a row. In the view, padding does. Kernels mask these elements: a gather gets zeros by `ct.where`, and
-a scatter goes to an index beyond the array. The view needs no such mask. It is made only if N is a constant, because
-TMA needs to know that N is a multiple of 16 bytes, and only for arrays whose elements are consecutive in memory.
+a scatter goes to an index beyond the array. The view ends where they do, and needs no such mask. It is made only if N
+is a constant, because TMA needs to know that N is a multiple of 16 bytes, and only for arrays whose elements are
+consecutive in memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.playbook.analyses.dataflow import reaching
 from tilewright.playbook.analyses.extents import extent_of
 from tilewright.playbook.analyses.index_forms import ONE, Forms, Scalar, Span
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
+from tilewright.playbook.analyses.zero_masks import zero_masks
 from tilewright.playbook.base import NotApplicable, unless_refused
 from tilewright.source.syntax import Expression, Source, argument, dotted
 
@@ -65,12 +67,19 @@ def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
             stops.add(stop)
         elif limited != form or not is_extent(source, array, 0, stop):
             raise NotApplicable(f"a mask of {source.code(call)} limits another index")
+    for mask in (each.mask for each in zero_masks(source, source.functions[kernel]) if each.access is call):
+        stops.update(unless_refused(_stops, source, mask, forms, columns) or ())
     if stops - {width}:
         width = f"min({', '.join((*sorted(stops), width))})"
     name = source.code(array)
     shape, strides = f"({name}.shape[0] // {length}, {width})", f"({length}, {form.step.text})"
     view = f"{source.spelled('Array')}.from_foreign({name}.foreign_pointer, {shape}, {strides})"
     return RowView(view, row, block.text, form.size.text, columns)
+
+
+def _stops(source: Source, mask: Expression, forms: Forms, columns: Span) -> list[str]:
+    """Returns where a mask ends the columns."""
+    return [stop for limited, stop in limits(source, mask, forms) if limited == columns]
 
 
 def _is_constant(text: str, constants: Collection[str]) -> bool:

@@ -14,20 +14,25 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tilewright.playbook.analyses.block_loop import is_persistent
 from tilewright.playbook.analyses.chunk_loops import chunked, longest_row
 from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
-from tilewright.playbook.analyses.constant_branches import read_constants
+from tilewright.playbook.analyses.constant_branches import WITH, read_constants
+from tilewright.playbook.analyses.task_code import fresh_name
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
+from tilewright.playbook.analyses.zero_masks import without_zero_masks
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
-from tilewright.playbook.entries import one_pass, persistent, rows_per_tile, tile_load
+from tilewright.playbook.entries import one_pass, persistent, persistent_grid, rows_per_tile, tile_load
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
-GATHERS = "gathers"
-TILES = {"tiles of 2 rows": 2, "tiles of 1 row": 1}
+TILES, GATHERS = "tiles", "gathers"
+ROW_COUNT = 2
+ROWS = (f"TILE_ROWS={ROW_COUNT}", "TILE_ROWS=1")
 OCCUPANCY = ("", "occupancy=8", "occupancy=4")
 BLOCKS = tuple(f"BLOCKS_PER_SM={count}" for count in (2, 3, 4))
 """One block on an SM is left out: in bench/recorded/h200-kernel-forms-2026-11-30-evening.json, it is never the best."""
+ADDED = ("TILE_ROWS", "BLOCKS_PER_SM")
 
 
 class RowStreams(Entry):
@@ -48,21 +53,25 @@ class RowStreams(Entry):
     combined = True
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        once = next((each for each in facts.sites_of(one_pass.ENTRY, source) if each.kernel == facts.kernel), None)
+        kernel = facts.kernel
+        once = next((each for each in facts.sites_of(one_pass.ENTRY, source) if each.kernel == kernel), None)
         if once is None or not str(once.values[0]).startswith(one_pass.WHOLE_ROW):
             return []
-        if not facts.sites_of(persistent.ENTRY, source):
+        grids = [site for entry in (persistent, persistent_grid) for site in facts.sites_of(entry.ENTRY, source)]
+        if not grids or any(fresh_name(source, name) != name for name in ADDED):
             return []
         constants = str(once.values[0]).removeprefix(one_pass.WHOLE_ROW)
-        longest = longest_row(chunked(source, facts.kernel, 2), source, facts.kernel, facts)
-        tiles = [form for form, rows in TILES.items() if rows * longest <= FIT_IN_REGISTERS]
-        tiles = [f"{form}{constants}" for form in tiles if _is_possible(source, facts.kernel, f"{form}{constants}")]
-        values = [f"{form},{blocks}" for form in tiles for blocks in BLOCKS]
-        values += [",".join(filter(None, (f"{GATHERS}{constants}", hint))) for hint in OCCUPANCY]
-        return [Site.at(source, source.kernels[facts.kernel], once.what, tuple(values), why=once.why)] if tiles else []
+        tiles = unless_refused(_formed, source.name, source.text, kernel, TILES + constants)
+        if tiles is None:
+            return []
+        width = 1 << (longest_row(chunked(source, kernel, 2), source, kernel, facts) - 1).bit_length()
+        rows = ROWS[ROW_COUNT * width > FIT_IN_REGISTERS :] if "TILE_ROWS" in tiles else ("",)
+        values = [_value(TILES + constants, each, blocks) for each in rows for blocks in BLOCKS]
+        values += [_value(GATHERS + constants, hint) for hint in OCCUPANCY]
+        return [Site.at(source, source.kernels[kernel], once.what, tuple(values), why=once.why)]
 
     def why_not(self, source: Source, facts: KernelFacts) -> str:
-        return one_pass.ENTRY.why_not(source, facts) or persistent.ENTRY.why_not(source, facts)
+        return one_pass.ENTRY.why_not(source, facts)
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         form, _, changes = str(value).partition(",")
@@ -70,52 +79,47 @@ class RowStreams(Entry):
         return written_in_space(new, read_changes(changes)) if changes else new.text
 
 
-def _is_possible(source: Source, kernel: str, form: str) -> bool:
-    return unless_refused(_formed, source.name, source.text, kernel, form) is not None
+def _value(form: str, *changes: str) -> str:
+    return ",".join((form, *filter(None, changes)))
 
 
 @lru_cache(maxsize=8)
 def _formed(name: str, text: str, kernel: str, form: str) -> str:
     """Returns the text with a kernel of this form. All values of a form differ only in their configuration."""
     source, constants = Source(name, text), read_constants(form)
-    once = one_pass.compiled_once(source, kernel, constants) if constants else _whole(source, kernel)
-    rows = next((rows for tiles, rows in TILES.items() if form.startswith(tiles)), 0)
-    if not rows and not form.startswith(GATHERS):
-        raise NotApplicable(f"'{form}' is no form of this entry; known: {', '.join((*TILES, GATHERS))}")
-    new = _streamed(once, kernel, rows) if rows else once
+    if (kind := form.partition(WITH)[0]) not in (TILES, GATHERS):
+        raise NotApplicable(f"'{form}' is no form of this entry; known: {TILES}, {GATHERS}")
+    if constants:
+        once = one_pass.compiled_once(source, kernel, constants)
+    else:
+        once = _changed(one_pass.ENTRY, source, kernel, one_pass.WHOLE_ROW)
+    new = _streamed(once, kernel) if kind == TILES else once
     if not constants:
         return new.text
-    old = _persistent(source, kernel) if rows else source
+    old = _persistent(source, kernel) if kind == TILES else source
     return one_pass.in_branch(new, old, kernel, constants).text
 
 
-def _whole(source: Source, kernel: str) -> Source:
-    return Source(source.name, one_pass.ENTRY.apply(source, _site(source, kernel), one_pass.WHOLE_ROW))
-
-
-def _persistent(source: Source, kernel: str) -> Source:
-    [first, *_] = persistent.BLOCKS_PER_SM
-    return Source(source.name, persistent.ENTRY.apply(source, _site(source, kernel), first))
-
-
-def _streamed(source: Source, kernel: str, rows: int) -> Source:
-    """Returns the source with tile accesses of ``rows`` rows in a persistent kernel."""
-    source = Source(source.name, tile_load.ENTRY.apply(source, _site(source, kernel), tile_load.VIEWS))
+def _streamed(source: Source, kernel: str) -> Source:
+    """Returns the source with tile accesses in a persistent kernel: of several rows if the kernel allows it."""
+    source = without_zero_masks(_changed(tile_load.ENTRY, source, kernel, tile_load.VIEWS), kernel)
     stores = source.calls("store", inside=source.kernels[kernel])
     direct = (call for call in stores if argument(call, "allow_tma") is None)
     source = _persistent(source.changed({call: with_argument(call, "allow_tma", "False") for call in direct}), kernel)
-    if rows == 1:
-        return source
-    numbers = [each for each in rows_per_tile.row_numbers(source, source.kernels[kernel]) if rows in each.rewrites]
-    grouped = (unless_refused(each.rewrites[rows]) for each in numbers)
-    text = next(filter(None, grouped), None)
-    if text is None:
-        raise NotApplicable(f"a tile of {kernel} cannot hold {rows} rows")
-    return Source(source.name, text)
+    numbers = rows_per_tile.row_numbers(source, source.kernels[kernel])
+    grouped = (unless_refused(each.rewrites[ROW_COUNT]) for each in numbers)
+    return next((Source(source.name, text) for text in grouped if text is not None), source)
 
 
-def _site(source: Source, kernel: str) -> Site:
-    return Site.at(source, source.kernels[kernel], "", ())
+def _persistent(source: Source, kernel: str) -> Source:
+    """Returns the source with a kernel that is persistent, and a knob for the number of its blocks."""
+    if is_persistent(source, kernel):
+        return _changed(persistent_grid.ENTRY, source, kernel, str(persistent_grid.BLOCKS_PER_SM[0]))
+    return _changed(persistent.ENTRY, source, kernel, persistent.BLOCKS_PER_SM[0])
+
+
+def _changed(entry: Entry, source: Source, kernel: str, value: Value) -> Source:
+    return Source(source.name, entry.apply(source, Site.at(source, source.kernels[kernel], "", ()), value))
 
 
 ENTRY = RowStreams()
