@@ -102,7 +102,10 @@ def _formed(name: str, text: str, kernel: str, form: str) -> str:
 
 def _streamed(source: Source, kernel: str) -> Source:
     """Returns the source with tile accesses in a persistent kernel: of several rows if the kernel allows it."""
-    source = without_zero_masks(_changed(tile_load.ENTRY, source, kernel, tile_load.VIEWS), kernel)
+    source = unless_refused(_changed, tile_load.ENTRY, source, kernel, tile_load.VIEWS) or source
+    if not source.calls("load", inside=source.kernels[kernel]):
+        raise NotApplicable(f"no gather of {kernel} can become a load of a tile")
+    source = without_zero_masks(source, kernel)
     stores = source.calls("store", inside=source.kernels[kernel])
     direct = (call for call in stores if argument(call, "allow_tma") is None)
     source = _persistent(source.changed({call: with_argument(call, "allow_tma", "False") for call in direct}), kernel)
