@@ -159,11 +159,12 @@ def _with_whole_row(source: Source, kernel: str) -> Source:
         raise NotApplicable(f"{source.name}: the launch does not list what it passes for {found.tile}")
     changes: Changes = {loop: cst.FlattenSentinel(once(loop)) for loop in found.loops}
     tile, whole = source.code(given), _in_launch(source, kernel, found)
-    if tile != whole:  # else a chunk is the whole row already
+    padded = f"1 << ({whole} - 1).bit_length()"
+    if tile not in (whole, padded):  # else a chunk is the whole row already
         others = source.every(type(given), task_code.launch_of(source).function)
         if [source.code(each) for each in others].count(tile) > 1 and number(given) is None:
             raise NotApplicable(f"{source.name}: the launch uses {tile} for more than the size of a chunk")
-        changes = {**changes, given: cst.parse_expression(f"max({tile}, 1 << ({whole} - 1).bit_length())")}
+        changes = {**changes, given: cst.parse_expression(f"max({tile}, {padded})")}
     return source.changed(changes)
 
 
