@@ -66,3 +66,34 @@ def test_a_call_of_another_form_is_refused(statement: str, said: str) -> None:
     half = CHANGED.replace("(blocks, 1), (x, y)", "(blocks, M), (y, x)")
     with pytest.raises(NotApplicable, match=said):
         rewritten(statement, half)
+
+
+def test_arguments_are_changed_and_added_at_once() -> None:
+    text = rewritten("CALL", TASK.replace("(x, y)", "(x, x, 2 * M)"))
+    assert "k, (x, x, 2 * x.shape[0]))" in text
+
+
+BRANCHES = """if s:
+        grid = (x.shape[0], 1)
+        ct.launch(s, grid, k, (x, y))
+    else:
+        grid = (2, 1)
+        ct.launch(s, grid, k, (y, x))"""
+
+
+def test_a_grid_that_is_assigned_in_two_branches_is_the_one_before_the_call() -> None:
+    less = TASK.replace("(M, 1)", "(min(M, 8),)")
+    source = Source("host.py", HOST + BRANCHES + "\n")
+    before, after = (TaskLaunch(Source("captured.py", text), {}) for text in (TASK, less))
+    text = with_launch(source, launch_call(source, 10), before, after, {"x": ("M",), "y": ("M",)})
+    assert "ct.launch(s, (min(grid[0], 8),), k, (x, y))" in text and "ct.launch(s, grid, k, (y, x))" in text
+
+
+def test_a_grid_that_may_have_two_values_is_refused() -> None:
+    either = "grid = (2, 1)\n    if s:\n        grid = (x.shape[0], 1)\n    ct.launch(s, grid, k, (x, y))"
+    source = Source("host.py", HOST + either + "\n")
+    before, after = (
+        TaskLaunch(Source("captured.py", text), {}) for text in (TASK, TASK.replace("(M, 1)", "(M // 2,)"))
+    )
+    with pytest.raises(NotApplicable, match="the grid 'grid' is not written as a tuple"):
+        with_launch(source, launch_call(source, 11), before, after, {"x": ("M",), "y": ("M",)})

@@ -176,7 +176,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
     score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
     eased = [resource for resource in about.eases if resource in facts.limits]
     first = about.first and past.measured and not past.kept
-    score += NAMED * (3 if first else 1 + bool(entry.rest) if eased else 0)
+    score += NAMED * (3 if first else 1 + entry.combined if eased else 0)
     reasons = (
         "first on the untouched code" if first else "",
         f"eases the limit: {', '.join(eased)}" if eased else "",

@@ -264,6 +264,8 @@ class Entry(ABC):
     about: EntryDescription
     rest: tuple[str, ...] = ()
     """The entries whose changes must follow this one, by name; none for most entries (see `combined`)."""
+    combined: bool = False
+    """Whether the entry's field has what other entries would try alone, with more changes added."""
 
     @abstractmethod
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:

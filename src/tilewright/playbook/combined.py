@@ -23,6 +23,7 @@ class Combined(Entry):
     """
 
     parts: tuple[Entry, ...]
+    combined = True
 
     def __init__(self) -> None:
         self.rest = tuple(part.about.id for part in self.parts[1:])

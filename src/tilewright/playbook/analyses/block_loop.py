@@ -141,7 +141,8 @@ def _looped(
     with the number of items. The body is skipped for later items. If the kernel gives its only block id a name, the
     loop's variable takes that name.
     """
-    named = _only_name(source, kernel) if set(texts[0].values()) <= {"{item}", "0"} else None
+    whole = [axis for axis, text in texts[0].items() if text == "{item}"]
+    named = _only_name(source, kernel, whole[0]) if whole and set(texts[0].values()) <= {"{item}", "0"} else None
     item = named or fresh_in(source, kernel, "item")
     changes: Changes = {
         call: fitting(source, call, expressions[axis].format(item=item))
@@ -238,9 +239,10 @@ class _Returns(cst.CSTTransformer):
         return cst.Continue(semicolon=new.semicolon)
 
 
-def _only_name(source: Source, kernel: str) -> str | None:
-    """Returns ``row`` if the kernel reads its block id only in ``row = ct.bid(0)``, outside loops and branches."""
-    calls = list(block_ids(source, kernel))
+def _only_name(source: Source, kernel: str, axis: int) -> str | None:
+    """Returns ``row`` if the kernel reads its block id along the grid's only long axis in nothing but
+    ``row = ct.bid(axis)``, outside loops and branches."""
+    calls = [call for call, along in block_ids(source, kernel).items() if along == axis]
     function = source.functions[kernel]
     for line, name, value in dataflow.assignments(source, function) if len(calls) == 1 else ():
         if value is calls[0] and source.parent(line) is function.body and _targets(line) == {name}:

@@ -28,7 +28,7 @@ _IMPURE = (
 """Functions of cuda.tile with effects other than their result."""
 _PURE_METHODS = (
     "astype", "reshape", "permute", "transpose", "item", "slice", "tiled_view", "extract", "insert", "num_tiles",
-    "load",
+    "load", "from_foreign",
 )  # fmt: skip
 _PURE_BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "range", "sum", "tuple")
 
@@ -279,6 +279,8 @@ class Effects:
                 return {name for element in node.elements for name in self._views(element.value)}
             case cst.Call() if dotted(node.func) in self.source.functions:
                 return {name for arg in node.args for name in self._views(arg.value)}
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="from_foreign"))):
+                return {name for arg in node.args[:1] for name in self._views(arg.value)}
             case cst.Call() if self.name_of(node):
                 return set()
             case cst.Call(func=cst.Attribute(value=value)):

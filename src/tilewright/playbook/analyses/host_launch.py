@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from tilewright.playbook.analyses.configuration_sites import written
-from tilewright.playbook.analyses.dataflow import assignments, names_assigned
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned, reaching
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.analyses.task_code import LaunchCode, inserted, launch_of
@@ -188,18 +188,21 @@ class HostLaunch:
         if len(new) < len(old):
             raise NotApplicable(f"{after.source.name}: the launch passes fewer arguments than before")
         mine = elements(self.args)
-        changes: dict[cst.CSTNode, Replacement] = {}
-        for place, (was, now) in enumerate(zip(old, new, strict=False)):
-            if self.before.text(was) != after.text(now):
-                changes[self._argument(mine, place)] = cst.parse_expression(self.translated(after, now))
+        changed = {
+            place: cst.parse_expression(self.translated(after, now))
+            for place, (was, now) in enumerate(zip(old, new, strict=False))
+            if self.before.text(was) != after.text(now)
+        }
+        known: dict[cst.CSTNode, Replacement] = {self._argument(mine, place): value for place, value in changed.items()}
         added = [self.translated(after, each) for each in new[len(old) :]]
         if not added:
-            return changes
-        if mine is None or changes:
-            if changes:
-                raise NotApplicable(f"{self._where}: arguments are changed and added at once")
+            return known
+        if mine is None:
             return {self.args: cst.parse_expression(f"(*{self.source.code(self.args)}, {', '.join(added)})")}
-        listed = [element.with_changes(comma=cst.MaybeSentinel.DEFAULT) for element in self.args.elements]  # type: ignore[attr-defined]
+        listed = [
+            element.with_changes(value=known.get(element.value, element.value), comma=cst.MaybeSentinel.DEFAULT)
+            for element in self.args.elements  # type: ignore[attr-defined]
+        ]
         return {self.args: self.args.with_changes(elements=[*listed, *(_element(text) for text in added)])}
 
     def _argument(self, mine: Sequence[Expression] | None, place: int) -> Expression:
@@ -260,9 +263,10 @@ class HostLaunch:
             return self.source.code(written_out[place])
         if written_out is not None:
             raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' has no axis {place}")
-        if not isinstance(self.grid, cst.Name) or elements(self._assigned(self.function, self.grid.value)) is None:
+        given = reaching(self.source, self.grid.value, self.call) if isinstance(self.grid, cst.Name) else None
+        if given is None or elements(given.value) is None:
             raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' is not written as a tuple")
-        return f"{self.grid.value}[{place}]"
+        return f"{self.source.code(self.grid)}[{place}]"
 
     def _dimension(self, name: str) -> str:
         """Returns the program's text for a dimension: a number that it passes, or the extent of a tensor."""

@@ -25,8 +25,9 @@ import libcst as cst
 from tilewright.playbook.analyses.constant_branches import is_conditional
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, range_of, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
+from tilewright.playbook.analyses.extents import extent_of
 from tilewright.playbook.analyses.launch_expressions import given_at_launch, reassigned
-from tilewright.playbook.analyses.task_code import extent_of, grid_axes, launch_of, only_call, passed
+from tilewright.playbook.analyses.task_code import grid_axes, launch_of, only_call, passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, rearranged, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number

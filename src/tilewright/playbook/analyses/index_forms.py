@@ -27,7 +27,7 @@ from tilewright.playbook.analyses.tile_shapes import (
     tile_call,
 )
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Expression, Source, argument, number
+from tilewright.source.syntax import Expression, Source, argument, elements, number
 
 Term: TypeAlias = tuple[str, ...]
 """The names and calls in a product, as written and sorted; () is the number 1."""
@@ -80,13 +80,16 @@ class Scalar:
         return Scalar(quotient), Scalar(rest)
 
 
+ONE = Scalar({(): 1})
+
+
 @dataclass(frozen=True)
 class Span:
     """Consecutive elements from ``start``, along one axis of the index tile.
 
     The index tile has ``rank`` axes: ``size`` elements along ``axis``, one element along each other axis. ``same``:
     whether all elements of the tile equal ``start``, as in ``(n * PAGE + arange(PAGE)) // PAGE``, which is n
-    everywhere.
+    everywhere. ``step``: the distance between two elements; 1 unless `Forms` reads steps.
     """
 
     start: Scalar
@@ -94,19 +97,21 @@ class Span:
     rank: int
     axis: int
     same: bool = False
+    step: Scalar = ONE
 
 
 Form: TypeAlias = Scalar | Span
-ONE = Scalar({(): 1})
 
 
 @dataclass
 class Forms:
-    """Reads the indices of one access. ``at``: the access. ``shapes``: the shapes of the tiles in its function."""
+    """Reads the indices of one access. ``at``: the access. ``shapes``: the shapes of the tiles in its function.
+    ``steps``: whether a range may have a step: ``arange(TILE) * STRIDE``."""
 
     source: Source
     at: cst.CSTNode
     shapes: Shapes
+    steps: bool = False
     open_: set[int] = field(default_factory=set)  # names that are being read: a name may depend on itself
 
     def of(self, node: Expression, where: cst.CSTNode | None = None) -> Form:
@@ -153,10 +158,14 @@ class Forms:
 
     def _product(self, left: Form, right: Form, node: Expression) -> Form:
         spans = [form for form in (left, right) if isinstance(form, Span)]
-        if len(spans) > 1 or any(not span.same for span in spans):
+        if len(spans) > 1 or any(not span.same and not self.steps for span in spans):
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
         product = _start(left) * _start(right)
-        return replace(spans[0], start=product) if spans else product
+        if not spans:
+            return product
+        [span] = spans
+        by = next((form for form in (left, right) if form is not span), ONE)
+        return replace(span, start=product, step=ONE if span.same else span.step * _start(by))
 
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
         """Divides a range by its size, if it begins at a multiple of that size.
@@ -167,7 +176,7 @@ class Forms:
         left = self.of(node.left, where)
         if isinstance(left, Scalar):
             return self._atom(node, where)
-        if left.same or self._scalar(node.right, where) != left.size:
+        if left.same or left.step != ONE or self._scalar(node.right, where) != left.size:
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
         number, rest = left.start.over(left.size)
         if rest.terms:
@@ -211,6 +220,8 @@ class Forms:
                 raise NotApplicable("the indices are not consecutive")
             first = self._scalar(start, where) if start is not None else Scalar({})
             return Span(first, self._size(node.args[0].value, where), 1, 0)
+        if tile_call(self.source, node) == "full":
+            return self._filled(node, where)
         if (inside := same_elements(self.source, node)) is not None:
             return self.of(inside, where)
         if (shaped := reshaped(self.source, node)) is not None:
@@ -218,6 +229,12 @@ class Forms:
         if tile_call(self.source, node) == "gather":
             return self._looked_up(node, where)
         return self._atom(node, where)
+
+    def _filled(self, node: cst.Call, where: cst.CSTNode) -> Form:
+        shape, value = elements(argument(node, "shape", 0)), argument(node, "fill_value", 1)
+        if shape is None or value is None or len(shape) != 1:
+            raise NotApplicable(f"{self.source.code(node)} is not understood as an index")
+        return Span(self._scalar(value, where), self._size(shape[0], where), 1, 0, same=True)
 
     def _reshaped(self, inside: Expression, shape: list[Expression], where: cst.CSTNode) -> Form:
         form = self.of(inside, where)
@@ -256,7 +273,7 @@ def _is_arithmetic(source: Source, value: Expression) -> bool:
     """Returns whether ``value`` is plain arithmetic, so that `Forms` reads the value in place of its name."""
     if isinstance(value, cst.Call):
         inside = rearranged(source, value)
-        return tile_call(source, value) == "arange" or (inside is not None and _is_arithmetic(source, inside))
+        return tile_call(source, value) in ("arange", "full") or (inside is not None and _is_arithmetic(source, inside))
     if isinstance(value, cst.BinaryOperation):
         return isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply))
     new = isinstance(value, cst.Subscript) and new_axes(value) is not None
@@ -276,4 +293,5 @@ def _sum(left: Form, right: Form) -> Form:
     axes = [(span.size, span.rank, span.axis) for span in spans]
     if len(spans) == 2 and (axes[0] != axes[1] or spans[0].same == spans[1].same):
         raise NotApplicable("the indices are not consecutive")
-    return replace(spans[0], start=total, same=all(span.same for span in spans))
+    step = next((span.step for span in spans if not span.same), ONE)
+    return replace(spans[0], start=total, same=all(span.same for span in spans), step=step)

@@ -10,6 +10,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
+from tilewright.playbook.analyses.extents import extent_of
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Source, argument, elements, number
@@ -68,7 +69,7 @@ def _extent(source: Source, kernel: str, array: Expression | None, axis: object)
     """Returns the extent of an axis of an array parameter as the launch writes it; None if it does not know it."""
     if not isinstance(array, cst.Name) or not _is_parameter(source, kernel, array):
         return None
-    extent = task_code.extent_of(source, kernel, array.value, axis) if isinstance(axis, int) and axis >= 0 else None
+    extent = extent_of(source, kernel, array.value, axis) if isinstance(axis, int) and axis >= 0 else None
     return None if extent is None else _bracketed(source, cst.parse_expression(extent))
 
 

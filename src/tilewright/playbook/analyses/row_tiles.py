@@ -146,6 +146,8 @@ class RowTiles(NewNames):
                 return with_argument(new, "shape", tuple_text(self._new(self._row_shape(old))), 1)
             case "sum" | "max" | "min" | "prod":
                 return self._reduction(old, new)
+            case "full":
+                return self._filled_with(old, new)
         inside = tile_shapes.same_elements(source, old)
         if name not in (*tile_shapes.ELEMENTWISE, *SCALAR_CALLS) and inside is None:
             raise NotApplicable(f"the result of {self._code(old.func)} for a row is not known")
@@ -161,6 +163,16 @@ class RowTiles(NewNames):
 
     def _reshaped(self, tile: Expression, shape: Sequence[str]) -> Expression:
         return cst.parse_expression(f"{text_of(self.source, tile)}.reshape({tuple_text(shape)})")
+
+    def _filled_with(self, old: cst.Call, new: cst.Call) -> Expression:
+        """Rewrites a tile whose elements all are a statistic of the row, or its number."""
+        value, dtype = argument(new, "fill_value", 1), argument(new, "dtype", 2)
+        given = argument(old, "fill_value", 1)
+        if value is None or dtype is None or given is None or self.shapes.of(given) != ():
+            raise NotApplicable(f"{self._code(old)} is not filled with one value of a named dtype")
+        broadcast, shape = self.source.spelled("broadcast_to"), tuple_text(self._new(self._row_shape(old)))
+        filled = f"{text_of(self.source, value)}.astype({self.source.code(dtype)})"
+        return cst.parse_expression(f"{broadcast}({filled}, {shape})")
 
     def _reduction(self, old: cst.Call, new: cst.Call) -> cst.Call:
         shape = self._row_shape(old.args[0].value)

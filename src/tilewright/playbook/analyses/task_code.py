@@ -18,7 +18,7 @@ import libcst as cst
 
 from tilewright.errors import TilewrightError
 from tilewright.languages import language_of
-from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters
+from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
@@ -126,7 +126,7 @@ def _for_one(source: Source, space: cst.Call, arch: str, changes: Mapping[str, V
 def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
     """Returns the value of the key ``name`` in a literal dictionary; None without the key."""
     pairs = (element for element in node.elements if isinstance(element, cst.DictElement))
-    return next((pair.value for pair in pairs if _text(pair.key) == name), None)
+    return next((pair.value for pair in pairs if text_in(pair.key) == name), None)
 
 
 def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
@@ -141,7 +141,7 @@ def with_expression(node: cst.Dict, name: str, new: cst.BaseExpression) -> cst.D
         return node.with_changes(elements=[*_with_commas(node.elements), last])
     changed = [
         element.with_changes(value=new)
-        if isinstance(element, cst.DictElement) and _text(element.key) == name
+        if isinstance(element, cst.DictElement) and text_in(element.key) == name
         else element
         for element in node.elements
     ]
@@ -172,7 +172,8 @@ def _values(node: cst.BaseExpression) -> list[Value]:
     return values
 
 
-def _text(node: cst.BaseExpression) -> str | None:
+def text_in(node: cst.BaseExpression) -> str | None:
+    """Returns the string that a literal is; None for any other expression."""
     value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
     return value if isinstance(value, str) else None
 
@@ -299,28 +300,6 @@ def passed_constants(source: Source, facts: KernelFacts) -> dict[str, list[Any]]
     kernel, launched = facts.launches[0].kernel, [passed(source, launch) for launch in facts.launches]
     named = zip(parameters(source.kernels[facts.kernel]), language_of(kernel).constant_parameters(kernel), strict=True)
     return {name: [values.get(name) for values in launched] for name, constant in named if constant}
-
-
-def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
-    """Returns the declared extent (``N`` or ``128``) of an axis of the tensor that the launch passes as ``array``.
-
-    None if the extent is not a literal, or the tensor is not declared in this file. Also None if the launch or the file
-    gives the tensor's or the dimension's name another meaning.
-    """
-    given = argument_of(source, kernel, array)
-    tensors = argument(only_call(source, "Task"), "tensors", 1) if given is not None else None
-    declared = entry_of(tensors, dotted(given)) if given is not None and isinstance(tensors, cst.Dict) else None
-    listed = elements(argument(declared, "shape", 0)) if isinstance(declared, cst.Call) else None
-    if listed is None or axis >= len(listed):
-        return None
-    extent = listed[axis]
-    text = str(extent.evaluated_value) if isinstance(extent, cst.Integer) else _text(extent)
-    if text is None or given is None:
-        return None
-    launch = launch_of(source).function
-    named, own = names_read(cst.parse_expression(text)), parameters(launch)
-    changed = set(names_assigned(launch.body)) | (visible_at_top(source) - set(own))
-    return None if changed & {*named, dotted(given)} else text
 
 
 def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_read, parameters, reaching
+from tilewright.playbook.analyses.access_masks import is_extent, limits
+from tilewright.playbook.analyses.dataflow import names_read, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
 from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Scalar, Span
 from tilewright.playbook.analyses.removing import without_dead
-from tilewright.playbook.analyses.task_code import argument_of, extent_of
+from tilewright.playbook.analyses.row_views import row_view
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call, tuple_text
 from tilewright.playbook.base import NotApplicable, unless_refused
 from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
@@ -131,6 +132,8 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
         if definition is not None and elements(definition.value) is not None:
             raise NotApplicable(f"the indices are not written in the access: {given.value} holds the tuple")
     listed = elements(given)
+    if listed is None and (view := unless_refused(row_view, source, call, shapes)) is not None:
+        return view.array, ("1", view.size), tuple_text((view.row, view.block)), _result([view.columns])
     indices = listed if listed is not None else [given]
     forms = [Forms(source, call, shapes).of(index, call) for index in indices]
     result = _result(forms)
@@ -172,12 +175,12 @@ def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes
     """Returns the mask's limit along each axis; None for an axis on which only the array's extent limits the access."""
     mask, array = argument(call, "mask"), call.args[0].value
     stops: list[str | None] = [None] * len(forms)
-    for index, stop in () if mask is None else _limits(source, mask, Forms(source, call, shapes)):
+    for index, stop in () if mask is None else limits(source, mask, Forms(source, call, shapes)):
         axes = [axis for axis, form in enumerate(forms) if form == index]
         if mask is not None and len(axes) != 1:
             raise NotApplicable(f"the mask {source.code(mask)} does not limit an index of the access")
         [axis] = axes
-        if stop.replace(" ", "") != f"{dotted(array)}.shape[{axis}]" and stop != _extent(source, array, axis):
+        if not is_extent(source, array, axis, stop):
             if stops[axis] is not None:
                 raise NotApplicable("the mask limits an index twice")
             stops[axis] = stop
@@ -230,49 +233,3 @@ def _value(source: Source, node: Expression, shapes: Shapes, sizes: Shape) -> st
     if shape is not None and [size for size in shape if size != "1"] != [size for size in sizes if size != "1"]:
         raise NotApplicable(f"{text} is stored to more elements than it has")
     return f"{text_of(source, node)}.reshape({tuple_text(sizes)})"
-
-
-# Masks: ``index < limit``, or several of them joined by ``&`` ---------------------------------------
-
-
-def _limits(source: Source, mask: Expression, forms: Forms) -> Iterator[tuple[Form, str]]:
-    """Yields each index that a mask limits, with its limit. Raises `NotApplicable` for any other mask."""
-    for part, where in _parts(source, mask, mask):
-        match part:
-            case cst.Comparison(left=index, comparisons=[cst.ComparisonTarget(cst.LessThan(), comparator=limit)]):
-                pass
-            case cst.Comparison(left=limit, comparisons=[cst.ComparisonTarget(cst.GreaterThan(), comparator=index)]):
-                pass
-            case _:
-                raise NotApplicable(f"the mask {source.code(mask)} does more than limit an index")
-        stop = forms.of(limit, where)
-        if not isinstance(stop, Scalar):
-            raise NotApplicable(f"the mask {source.code(mask)} has no scalar limit")
-        yield forms.of(index, where), stop.text
-
-
-def _parts(source: Source, mask: Expression, where: cst.CSTNode) -> Iterator[tuple[Expression, cst.CSTNode]]:
-    """Yields the parts of a mask that ``&`` joins, each with the node at which its names are read."""
-    match mask:
-        case cst.BinaryOperation(operator=cst.BitAnd()):
-            yield from _parts(source, mask.left, where)
-            yield from _parts(source, mask.right, where)
-        case cst.Name():
-            definition = reaching(source, mask.value, where)
-            if definition is None or definition.value is None:
-                raise NotApplicable(f"the mask {mask.value} may have several values here")
-            yield from _parts(source, definition.value, definition.node)
-        case _:
-            yield mask, where
-
-
-def _extent(source: Source, array: Expression, axis: int) -> str | None:
-    """Returns the kernel's parameter that gets the extent of ``array`` along ``axis``; None if there is none."""
-    kernel = source.function_of(array)
-
-    def matching() -> str | None:
-        dimension = extent_of(source, kernel, dotted(array), axis)
-        passed = {name: argument_of(source, kernel, name) for name in parameters(source.functions[kernel])}
-        return next((name for name, node in passed.items() if dimension and node and dotted(node) == dimension), None)
-
-    return unless_refused(matching)

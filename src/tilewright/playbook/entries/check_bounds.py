@@ -23,6 +23,7 @@ from tilewright.playbook.analyses.constant_branches import (
 )
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import fitting, text_of
+from tilewright.playbook.analyses.extents import extent_of
 from tilewright.playbook.analyses.index_bounds import Inside, Unbounded, of_launch, of_launch_code, stays_inside
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
 from tilewright.playbook.analyses.tile_shapes import Shapes, is_true
@@ -170,7 +171,7 @@ def _of_tiles(source: Source, kernel: str, found: Sequence[Reach], conditional: 
         if not size.isdigit():
             size = _given(source, kernel, size, f"how long {size} is")
         array = _given(source, kernel, reach.array, f"which array {reach.array} is")
-        dimension = task_code.extent_of(source, kernel, reach.array, reach.axis)
+        dimension = extent_of(source, kernel, reach.array, reach.axis)
         extent = f"{array}.shape[{reach.axis}]"
         if dimension is not None:
             extent = text_of(source, cst.parse_expression(dimension))

@@ -100,7 +100,7 @@ class OnePass(Entry):
         kernel = site.function_here(source).name.value
         same = dict[str, str]()
         if constants := read_constants(str(value)):
-            return _in_branch(source, kernel, constants).text
+            return in_branch(compiled_once(source, kernel, constants), source, kernel, constants).text
         if value == WHOLE_ROW:
             source = _with_whole_row(source, kernel)
         elif value != LOADED_ONCE:
@@ -121,25 +121,33 @@ def _if_one_array(pairs: Sequence[tuple[str, str]]) -> str:
     return f"{LOADED_ONCE} if {' and '.join(named)}" if named else ""
 
 
-def _in_branch(source: Source, kernel: str, constants: Mapping[str, Value]) -> Source:
-    """Returns the source whose kernel reads a row once where the constants have these values and a chunk is a row."""
+def compiled_once(source: Source, kernel: str, constants: Mapping[str, Value]) -> Source:
+    """Returns the source whose kernel has only what the launch compiles with these constants, and reads a row once."""
     function = source.kernels[kernel]
-    branches = decided_branches(source, function, constants)
     found = chunked(source, kernel, 2)
     if not {found.length, found.tile} <= constant_parameters(source, function):
         raise NotApplicable(f"{found.length} of {kernel} is no constant: both forms would be compiled")
+    branches = decided_branches(source, function, constants)
     plain, removed = without_repeated(_with_whole_row(compiled_only(source, branches), kernel), kernel)
     if not removed:
         raise NotApplicable(f"{kernel} loads no element of its row twice")
-    conditions = [f"{found.tile} >= {found.length} > 0", *dict.fromkeys(each.condition(source) for each in branches)]
+    return plain
+
+
+def in_branch(new: Source, old: Source, kernel: str, constants: Mapping[str, Value]) -> Source:
+    """Returns ``new`` with a kernel that computes as ``old`` does, unless the constants have these values and a chunk
+    is a row."""
+    function, found = old.kernels[kernel], chunked(old, kernel, 2)
+    branches = decided_branches(old, function, constants)
+    conditions = [f"{found.tile} >= {found.length} > 0", *dict.fromkeys(each.condition(old) for each in branches)]
     start = 1 if function.get_docstring() is not None else 0
-    new, old = (cst.ensure_type(each.body, cst.IndentedBlock) for each in (plain.kernels[kernel], function))
+    inside, before = (cst.ensure_type(each.body, cst.IndentedBlock) for each in (new.kernels[kernel], function))
     branch = cst.If(
         cst.parse_expression(" and ".join(conditions)),
-        new.with_changes(body=new.body[start:], footer=()),
-        cst.Else(old.with_changes(body=old.body[start:], footer=())),
+        inside.with_changes(body=inside.body[start:], footer=()),
+        cst.Else(before.with_changes(body=before.body[start:], footer=())),
     )
-    return plain.changed({new: old.with_changes(body=[*old.body[:start], branch])})
+    return new.changed({inside: before.with_changes(body=[*before.body[:start], branch])})
 
 
 def _with_whole_row(source: Source, kernel: str) -> Source:
@@ -151,11 +159,12 @@ def _with_whole_row(source: Source, kernel: str) -> Source:
         raise NotApplicable(f"{source.name}: the launch does not list what it passes for {found.tile}")
     changes: Changes = {loop: cst.FlattenSentinel(once(loop)) for loop in found.loops}
     tile, whole = source.code(given), _in_launch(source, kernel, found)
-    if tile != whole:  # else a chunk is the whole row already
+    padded = f"1 << ({whole} - 1).bit_length()"
+    if tile not in (whole, padded):  # else a chunk is the whole row already
         others = source.every(type(given), task_code.launch_of(source).function)
         if [source.code(each) for each in others].count(tile) > 1 and number(given) is None:
             raise NotApplicable(f"{source.name}: the launch uses {tile} for more than the size of a chunk")
-        changes = {**changes, given: cst.parse_expression(f"max({tile}, 1 << ({whole} - 1).bit_length())")}
+        changes = {**changes, given: cst.parse_expression(f"max({tile}, {padded})")}
     return source.changed(changes)
 
 

@@ -1,0 +1,146 @@
+"""A flat array as rows: which accesses become tiles of a row, and which masks the padding makes needless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.playbook.gathers import copy
+from tests.playbook.kit import run_of
+
+from tilewright.playbook.analyses.dataflow import Effects
+from tilewright.playbook.analyses.row_views import row_view
+from tilewright.playbook.analyses.tile_shapes import Shapes
+from tilewright.playbook.analyses.zero_masks import without_zero_masks
+from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.entries.tile_load import ENTRY, VIEWS
+from tilewright.source.syntax import Source
+
+PARAMETERS = "TILE: ct.Constant[int], COLUMNS: ct.Constant[int], STEP: ct.Constant[int], BEYOND: ct.Constant[int], n"
+GIVEN = "256, N, 1, M * N, 2"
+BODY = """
+row = ct.bid(0)
+columns = ct.arange(TILE, dtype=ct.int32)
+values = ct.gather(x, {index})
+{masked}
+place = row * COLUMNS + columns
+ct.scatter(y, ct.where(columns < COLUMNS, place, {beyond}), values)
+"""
+
+
+def flat(
+    index: str = "row * COLUMNS + columns", beyond: str = "BEYOND", masked: str = "", shape: str = '("M * N",)'
+) -> str:
+    body = BODY.format(index=index, beyond=beyond, masked=masked or "kept = values")
+    return copy(body, shape=shape, parameters=PARAMETERS, given=GIVEN)
+
+
+def viewed(text: str) -> str:
+    source = Source("task.py", text)
+    return ENTRY.apply(source, Site.at(source, source.kernels["copy"], "", ()), VIEWS)
+
+
+def view_of(index: str, **options: str) -> tuple[str, str, str]:
+    source = Source("task.py", flat(index, **options))
+    kernel = source.kernels["copy"]
+    [call] = source.calls("gather", inside=kernel)
+    found = row_view(source, call, Shapes(source, kernel))
+    return found.array, found.row, found.block
+
+
+@pytest.mark.parametrize(
+    ("index", "width", "strides", "row", "block"),
+    [
+        ("row * COLUMNS + columns", "COLUMNS", "(COLUMNS, 1)", "row", "0"),
+        ("columns * STEP + COLUMNS * row", "COLUMNS // STEP", "(COLUMNS, STEP)", "row", "0"),
+        ("row * 512 + columns", "512", "(512, 1)", "row", "0"),
+        ("row * COLUMNS + (n * TILE + columns)", "COLUMNS", "(COLUMNS, 1)", "row", "n"),
+        ("(row * COLUMNS + n * TILE * STEP) + columns * STEP", "COLUMNS // STEP", "(COLUMNS, STEP)", "row", "n"),
+    ],
+)
+def test_a_part_of_a_row_is_a_tile_of_the_view(index: str, width: str, strides: str, row: str, block: str) -> None:
+    length = strides[1:].partition(",")[0]
+    view = f"ct.Array.from_foreign(x.foreign_pointer, (x.shape[0] // {length}, {width}), {strides})"
+    assert view_of(index) == (view, row, block)
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        ("row * n + columns", "is not the first element of a row of constant length"),
+        ("columns", "is not the first element of a row of constant length"),
+        ("row * COLUMNS + columns * n", "is no part of a row"),
+        ("row * COLUMNS + columns + 1", "is not the first element of a row of constant length"),
+        ("row * COLUMNS * STEP + columns", "is not the first element of a row of constant length"),
+    ],
+)
+def test_other_indices_are_no_part_of_a_row(index: str, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        view_of(index)
+
+
+def test_the_rows_of_an_array_whose_extent_is_not_declared_are_not_known() -> None:
+    with pytest.raises(NotApplicable, match="the extent of x is not known"):
+        view_of("row * COLUMNS + columns", shape="sizes()")
+
+
+def test_a_view_ends_where_the_kernel_puts_zeros() -> None:
+    masked = "kept = ct.where(columns < STEP, values, 0)"
+    array, _, _ = view_of("row * COLUMNS + columns", masked=masked)
+    assert "(x.shape[0] // COLUMNS, min(STEP, COLUMNS))" in array
+    other, _, _ = view_of("row * COLUMNS + columns", masked="kept = ct.where(columns < STEP, values, 1)")
+    assert "min(" not in other
+
+
+def test_an_index_beyond_the_array_is_a_mask() -> None:
+    """Only the array's extent is beyond it. Otherwise the elements are stored, and no tile is."""
+    whole = flat(beyond="ct.full((TILE,), BEYOND, dtype=ct.int32)")
+    new = viewed(whole)
+    assert "ct.scatter" not in new and "ct.store(" in new and "where" not in new.partition("def launch")[0]
+    assert "ct.scatter" in viewed(flat(beyond="ct.full((TILE,), COLUMNS, dtype=ct.int32)"))
+    assert "ct.scatter" in viewed(whole.replace("256, N, 1, M * N, 2", "256, N, 1, M * N - 1, 2"))
+
+
+@pytest.mark.parametrize("sizes", [("128", "256"), ("37", "200")])
+def test_a_view_of_rows_gives_what_the_gathers_gave(sizes: tuple[str, str], tmp_path: Path) -> None:
+    text = flat().replace(", \"ragged\": {'M': 37, 'N': 200}", "")
+    text = text.replace("'M': 128, 'N': 256", f"'M': {sizes[0]}, 'N': {sizes[1]}")
+    assert run_of(viewed(text), tmp_path, "y")[0] == run_of(text, tmp_path, "y")[0]
+
+
+def test_a_view_of_rows_is_a_view_of_its_array() -> None:
+    """A load through the view is no load of something else: a store to the array changes what it loads."""
+    source = Source("task.py", viewed(flat()))
+    effects = Effects(source, source.kernels["copy"])
+    [load] = source.calls("load", inside=source.kernels["copy"])
+    assert effects.arrays_behind(load.args[0].value) == {"x"}
+    assert effects.written == {"y"}
+
+
+MASKED = """
+row = ct.bid(0)
+columns = ct.arange(TILE, dtype=ct.int32)
+values = ct.load(x, (row, {block}), (1, TILE), padding_mode=ct.PaddingMode.{padding}).reshape((TILE,))
+kept = ct.where({mask}, {tile}, {other})
+ct.scatter(y, (row, columns), kept)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "gone"),
+    [
+        ({}, True),
+        ({"other": "ct.zeros((TILE,), dtype=x.dtype)"}, True),
+        ({"tile": "ct.astype(values, ct.float32)"}, True),
+        ({"padding": "NEG_INF"}, False),
+        ({"other": "1"}, False),
+        ({"mask": "columns < TILE - 1"}, False),
+        ({"mask": "columns > x.shape[1]"}, False),
+        ({"block": "1"}, False),
+        ({"tile": "values + 1"}, False),
+    ],
+)
+def test_a_mask_goes_only_if_the_padding_is_the_same(changed: dict[str, str], gone: bool) -> None:
+    given = {"block": "0", "padding": "ZERO", "mask": "columns < x.shape[1]", "tile": "values", "other": "0.0"}
+    source = Source("task.py", copy(MASKED.format(**{**given, **changed})))
+    assert ("where" not in without_zero_masks(source, "copy").text) is gone
