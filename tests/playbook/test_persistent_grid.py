@@ -136,7 +136,9 @@ def test_a_number_of_items_that_the_launch_does_not_know_is_no_grid(tmp_path: Pa
         in_launch(source, "softmax", range_of(next(iter(source.every(cst.For))))[1])
 
 
-@pytest.mark.parametrize("blocks", ["1,num_worker_warps=8", "16", EACH_ITEM, f"{EACH_ITEM},occupancy=8"])  # fewer blocks than rows, and more
+@pytest.mark.parametrize(  # fewer blocks than rows, and more
+    "blocks", ["1,num_worker_warps=8", "16", EACH_ITEM, f"{EACH_ITEM},occupancy=8"]
+)
 def test_every_grid_gives_the_same_bits(blocks: str, tmp_path: Path) -> None:
     text = applied(ENTRY, SOFTMAX, tmp_path, blocks)
     assert run_of(text, tmp_path, "y")[0] == run_of(SOFTMAX, tmp_path, "y")[0]
