@@ -14,7 +14,7 @@ from tests.playbook.row_loops import SOFTMAX
 from tilewright.playbook.analyses.dataflow import range_of
 from tilewright.playbook.analyses.launch_expressions import in_launch
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.entries.persistent_grid import EACH_ITEM, ENTRY
+from tilewright.playbook.entries.persistent_grid import EACH_ITEM, ENTRY, RESIDENT
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import H200, EntryContract, facts_of, loaded
 
@@ -64,7 +64,7 @@ def test_the_grid_follows_the_sms_and_the_space_has_the_knob(tmp_path: Path) -> 
 
 def test_fewer_blocks_are_tried_with_more_warps_too(tmp_path: Path) -> None:
     site = only(ENTRY.sites(Source("task.py", SOFTMAX), facts_of(loaded(SOFTMAX, tmp_path))))
-    each_item = (EACH_ITEM, f"{EACH_ITEM},occupancy=4", f"{EACH_ITEM},occupancy=8")
+    each_item = [f"{EACH_ITEM},{hints}".rstrip(",") for hints in RESIDENT]
     assert site.values == (*each_item, "1", "4", "8", "16", "1,num_worker_warps=8")
     task = loaded(applied(ENTRY, SOFTMAX, tmp_path, "1,num_worker_warps=8"), tmp_path)
     assert (task.space.shipped["BLOCKS_PER_SM"], task.space.shipped["num_worker_warps"]) == (1, 8)

@@ -37,7 +37,7 @@ ONE_ITEM, BEYOND = "ONE_ITEM", "1 << 30"
 """The constant that says so to the kernel, and a step that leads beyond the last item."""
 MORE_WARPS = "num_worker_warps=8"
 """Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
-RESIDENT = ("", "occupancy=4", "occupancy=8")
+RESIDENT = ("", "occupancy=4", "occupancy=8", "occupancy=8,num_worker_warps=4")
 """The hints that a block for each item is tried with: a short block hides latency only beside others on its SM."""
 
 
