@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright import decorated_hints
@@ -15,10 +16,15 @@ from tilewright.hardware.boards import Board
 from tilewright.optimize.choosing import Past, proposals
 from tilewright.playbook import catalogue
 from tilewright.playbook.entries.mask_split import BRANCH, THREE_LOOPS
+from tilewright.playbook.entries.scaled_max import ENTRY as SCALED_MAX
 from tilewright.records import Configuration
+from tilewright.source.syntax import Source
 from tilewright.task.loading import editable_files, load_task
 from tilewright.task.task import Launch, Task
 from tilewright.testing.entries import facts_of
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.tileir.run.memory import Memory
 
 pytestmark = [
     pytest.mark.skipif(
@@ -240,3 +246,35 @@ def test_masks_leave_the_middle_of_a_window_before_hints_are_tried(name: str, mo
     found, _ = proposals(texts, facts, entries, past)
     assert [each.entry for each in found[:2]] == ["tune_space", "mask_split"]
     assert found[1].values() == (THREE_LOOPS, BRANCH)
+
+
+@pytest.mark.parametrize("scaling", ["1.0 / math.sqrt(D)", "0.0", "-0.7"])
+def test_a_maximum_that_is_scaled_later_changes_no_bit(scaling: str, tmp_path: Path) -> None:
+    """Of attention with a window, whose hidden scores are −1e30: above 0, 0 and below."""
+    task = task_of("swa_attention")
+    (path,) = editable_files(task)
+    source = Source(path.name, path.read_text())
+    (site,) = SCALED_MAX.sites(source, facts_of(task))
+    assert site.kernel == "_swa_fwd_kernel" and site.values
+    texts = [source.text, *(SCALED_MAX.apply(source, site, value) for value in site.values)]
+    before, *after = (
+        attended(text.replace("scaling = 1.0 / math.sqrt(D)", f"scaling = {scaling}"), task, tmp_path) for text in texts
+    )
+    assert after == [before] * len(site.values)
+
+
+def attended(text: str, task: Task, folder: Path) -> bytes:
+    """The output of one head of 256 queries with a window of 100, in the interpreter."""
+    (original,) = editable_files(task)
+    copy = folder / original.name
+    copy.write_text(text)
+    changed = task_of("swa_attention", {str(original): str(copy)})
+    dims = {"B": 1, "H": 1, "S": 256, "D": 128, "window": 100}
+    arrays, rng = changed.arrays(dims), np.random.default_rng(7)
+    runnable = Launcher(changed, HOPPER).runnable(changed.space.shipped, dims, arrays)
+    assert isinstance(runnable, Runnable)
+    data = {name: rng.normal(0, 1, spec.shape).astype(np.float16) for name, spec in arrays.items()}
+    memory = Memory()
+    addresses = {name: memory.allocate(name, array).address for name, array in data.items()}
+    assert not run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory).findings
+    return data["out"].tobytes()

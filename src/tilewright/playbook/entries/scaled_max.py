@@ -1,0 +1,299 @@
+"""Scales a maximum in place of the tile that it is taken of: ``ct.max(x * s)`` as ``ct.max(x) * s``, for a scalar s.
+
+    m = ct.maximum(m, ct.max(x * s, axis=1))    →    m = ct.maximum(m, ct.max(x, axis=1) * s if s > 0 else
+                                                                       ct.max(x * s, axis=1))
+    p = ct.exp2(x * s - m[:, None])                  p = ct.exp2(x * s - m[:, None])
+
+The compiler makes a product and a difference one fused multiply-add only if nothing else reads the product. So each
+element costs an instruction less. Two products of the same text are two to the compiler, but those of one name are one:
+the product takes the place of its name. Rounding keeps the order of numbers. So for a finite s above 0 the maximum is
+equal to the bit, also with infinite elements and NaN. Any other s takes the old expression.
+
+All blocks take the same branch. But in some kernels a branch in a loop keeps the compiler from starting the products of
+the next iteration early, and in others two loops have fewer stages. So both forms are tried. The difference of a named
+product is no longer rounded twice. A finite number that stands for minus infinity would then not vanish against itself
+(−1e30 · s is off by 1e21, and its exponential infinite): such tiles are left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from tilewright.playbook.analyses.chunk_loops import plain_target
+from tilewright.playbook.analyses.constants import constant_parameters
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, reaching, values_by_name
+from tilewright.playbook.analyses.expressions import bare, fitting, operands_of
+from tilewright.playbook.analyses.integers import Integers
+from tilewright.playbook.analyses.loop_bounds import placed
+from tilewright.playbook.analyses.ranges import range_of_values
+from tilewright.playbook.analyses.removing import block_without
+from tilewright.playbook.base import (
+    HINTS_OF_TILES,
+    Effect,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    refusal,
+    unless_refused,
+)
+from tilewright.playbook.rewriting import Rewritable, Rewriting
+from tilewright.source.syntax import Changes, Expression, Function, Line, Source, argument, dotted, number
+
+VALUES = AFTER, TWO_LOOPS = "after the maximum", "a loop for each sign"
+_PRODUCTS = ("mul", "truediv")
+_LARGEST = 1e7
+"""A rounded product of such a size is off by less than 1: its exponential is less than twice as large."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledMaximum:
+    """A ``call`` of ``ct.max`` or ``ct.min`` for the ``product`` of a ``tile`` and a ``scale``.
+
+    ``given`` is the call's argument: the product, or a name that the assignment ``line`` gives it.
+    """
+
+    call: cst.Call
+    given: Expression
+    product: Expression
+    tile: cst.Name
+    scale: Expression
+    line: Line | None
+
+
+class ScaledMax(Rewriting[Rewritable[cst.Call]]):
+    about = EntryDescription(
+        id="scaled_max",
+        name="scale after the maximum",
+        what="ct.max(x * s) as ct.max(x) * s, for a scalar s above 0; the old form behind a branch for any other",
+        when="attention or a softmax that scales a tile of scores, takes its maximum, and subtracts it",
+        when_not="a product that is needed for more than its maximum and a difference; a scale that is a tile",
+        priority={"memory": 6, "balanced": 4, "compute": 2},
+        eases=("issue slots",),
+        together=HINTS_OF_TILES,
+        order=136,
+        effect=Effect.assumed(1.0, 1.1),
+    )
+    missing = "no maximum of a product begins here"
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        found = []
+        for place in self.found(source, facts):
+            values = tuple(value for value, rewrite in place.rewrites.items() if not refusal(rewrite))
+            found += [place.site(source, values=values)] if values else []
+        return found
+
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Call]]:
+        """Yields one place for all maxima of a function: loops that are copies of each other change together."""
+        name = function.name.value
+        if first := next(_maxima(source, name), None):
+            rewrites = {value: partial(_rewritten, source, name, value) for value in VALUES}
+            yield Rewritable(first.call, "maximum of a product", rewrites)
+
+
+def _maxima(source: Source, function: str) -> Iterator[ScaledMaximum]:
+    """Yields the maxima of products, but for those that are behind a test of the scale already."""
+    for call in source.calls("max", "min", inside=source.functions[function]):
+        given = product = argument(call, "x", 0)
+        line = None
+        if isinstance(given, cst.Name) and (found := reaching(source, given.value, call)) is not None:
+            product, above = found.value, source.parent(found.node)
+            line = above if isinstance(above, Line) and plain_target(above) == given.value else None
+        factors = _factors(source, product)
+        tested = factors and any(_tests(source, above, factors[1]) for above in source.parents(call))
+        if factors and given and product and not tested and (given is product or line):
+            yield ScaledMaximum(call, given, product, *factors, line)
+
+
+def _tests(source: Source, node: cst.CSTNode, scale: Expression) -> bool:
+    return isinstance(node, (cst.If, cst.IfExp)) and source.code(node.test) == _test_of(source, scale)
+
+
+def _test_of(source: Source, scale: Expression) -> str:
+    return f"{source.code(scale)} > 0"
+
+
+def _factors(source: Source, node: Expression | None) -> tuple[cst.Name, Expression] | None:
+    """Returns the tile and the scale of ``x * s``, ``s * x`` or ``x / s``, by operator or by call; None for anything
+    else. If no factor is a scalar, the second is the scale."""
+    match node:
+        case cst.BinaryOperation(operator=cst.Multiply() | cst.Divide() as operator):
+            divided = isinstance(operator, cst.Divide)
+        case cst.Call(func=called, args=[_, _]) if (name := source.tile_name(dotted(called))) in _PRODUCTS:
+            divided = name == "truediv"
+        case _:
+            return None
+    if (operands := operands_of(node)) is None:
+        return None
+    tile, scale = operands if divided or not _is_scalar(source, operands[0]) else operands[::-1]
+    return (tile, scale) if isinstance(tile, cst.Name) and not _is_scalar(source, tile) else None
+
+
+def _is_scalar(source: Source, node: Expression | None) -> bool:
+    """Returns whether an expression is computed only from numbers, scalar parameters and loops' variables."""
+    match node:
+        case cst.Name(value=name):
+            if (found := reaching(source, name, node)) is None:
+                return False
+            if isinstance(found.node, cst.FunctionDef):
+                return _takes_scalar(source, found.node, name)
+            return isinstance(found.node, (cst.Module, cst.For)) or _is_scalar(source, found.value)
+        case cst.BinaryOperation():
+            return _is_scalar(source, node.left) and _is_scalar(source, node.right)
+        case cst.UnaryOperation(operator=cst.Minus()):
+            return _is_scalar(source, node.expression)
+        case cst.Attribute():
+            return bool(dotted(node))
+    return number(node) is not None
+
+
+def _takes_scalar(source: Source, function: Function, name: str) -> bool:
+    """Returns whether a parameter is no tile: none of a kernel is, and other functions have to say it."""
+    notes = {each.name.value: each.annotation for each in function.params.params}
+    noted = notes.get(name)
+    written = "" if noted is None else source.code(noted.annotation)
+    scalar = written in ("float", "int") or name in constant_parameters(source, function)
+    return scalar or function.name.value in source.kernels
+
+
+def _rewritten(source: Source, function: str, value: str) -> str:
+    """Returns the text with each maximum changed that can be. Raises `NotApplicable` with a reason if none can be."""
+    change = _chosen if value == AFTER else _doubled
+    done = source
+    while (new := next(_changed(done, function, change), None)) is not None:
+        done = new
+    if done is source:
+        raise NotApplicable(refusal(change, source, next(_maxima(source, function))))
+    return done.text
+
+
+def _changed(source: Source, function: str, change: Callable[[Source, ScaledMaximum], Source]) -> Iterator[Source]:
+    """Yields the source with one of the maxima changed, for each that can be."""
+    for found in _maxima(source, function):
+        if (new := unless_refused(change, source, found)) is not None:
+            yield new
+
+
+def _chosen(source: Source, found: ScaledMaximum) -> Source:
+    """Returns the source with both forms of one maximum; with one form if the scale is known to be above 0."""
+    return _scaled(source, found, always=_is_positive(source, found))
+
+
+def _doubled(source: Source, found: ScaledMaximum) -> Source:
+    """Returns the source with a loop for each form of one maximum."""
+    loop = next((above for above in source.parents(found.call) if isinstance(above, cst.For)), None)
+    if _is_positive(source, found) or loop is None or names_read(found.scale) & names_assigned(loop).keys():
+        raise _refused(source, found, "the sign of the scale is not tested before a loop")
+    place = source.every(cst.For).index(loop)
+    plain = _scaled(source, found, always=True).every(cst.For)[place]
+    first, other = (cst.IndentedBlock(body=[each.with_changes(leading_lines=())]) for each in (plain, loop))
+    test = cst.parse_expression(_test_of(source, found.scale))
+    branch = cst.If(test=test, body=first, orelse=cst.Else(body=other))
+    return Source(source.name, placed(source, loop, [branch]))
+
+
+def _scaled(source: Source, found: ScaledMaximum, always: bool) -> Source:
+    """Returns the source with one maximum changed. Where the product has a name, it takes the place of the name."""
+    text = source.code(bare(found.product))
+    uses = _uses(source, found) if found.line is None else _named_uses(source, found, found.line)
+    for use in uses:
+        above = source.parent(use)
+        if not isinstance(above, cst.BinaryOperation) or not isinstance(above.operator, (cst.Add, cst.Subtract)):
+            raise _refused(source, found, f"line {source.place(use)[0]} needs {text} for more than a difference")
+    new: Changes = {found.call: fitting(source, found.call, _text(source, found, always))}
+    if found.line is None:
+        return source.changed(new)
+    inlined: Changes = {use: fitting(source, use, text) for use in uses}
+    block, line = source.parent(found.line), found.line
+    assert isinstance(block, cst.IndentedBlock)
+
+    def without_line(changed: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(changed, cst.IndentedBlock)
+        return block_without(block, changed, [line])
+
+    return source.changed({**new, **inlined, block: without_line})
+
+
+def _text(source: Source, found: ScaledMaximum, always: bool) -> str:
+    """Returns the text of the scaled maximum. ``always``: whether the scale is known to be above 0."""
+    product = bare(found.product)
+    maximum, whole = (source.code(found.call.deep_replace(found.given, each)) for each in (found.tile, product))
+    scaled = source.code(product.deep_replace(found.tile, cst.parse_expression(maximum)))
+    return scaled if always else f"{scaled} if {_test_of(source, found.scale)} else {whole}"
+
+
+def _is_positive(source: Source, found: ScaledMaximum) -> bool:
+    """Returns whether the scale is known to be above 0. Raises `NotApplicable` if the maximum cannot be scaled."""
+    scale, bounds = source.code(found.scale), range_of_values(source, found.scale)
+    if not _is_scalar(source, found.scale):
+        raise _refused(source, found, f"{scale} is not known to be a scalar")
+    if Integers(source, source.functions[source.function_of(found.call)]).has(found.product):
+        raise _refused(source, found, f"{source.code(found.product)} is an integer, which may wrap")
+    if bounds is not None and bounds.high <= 0:
+        raise _refused(source, found, f"{scale} is not above 0")
+    if "\n" in source.code(found.product):
+        raise _refused(source, found, "the product is written on several lines")
+    return bounds is not None and bounds.low > 0
+
+
+def _uses(source: Source, found: ScaledMaximum) -> list[Expression]:
+    """Returns the expressions with the text of the product that are no argument of a maximum."""
+    function = source.functions[source.function_of(found.call)]
+    maxima = [argument(call, "x", 0) for call in source.calls("max", "min", inside=function)]
+    every: list[Expression] = [*source.every(cst.BinaryOperation, function), *source.calls(*_PRODUCTS, inside=function)]
+    text = source.code(bare(found.product))
+    return [each for each in every if source.code(bare(each)) == text and each not in maxima]
+
+
+def _named_uses(source: Source, found: ScaledMaximum, line: Line) -> list[Expression]:
+    """Returns the other reads of a product's name. Raises `NotApplicable` if the product may have another value there.
+    The product may read its own name: ``x = x * s``. Its value there is then that of the assignment before."""
+    name, uses, block = plain_target(line), list[Expression](), source.parent(line)
+    if (large := _large(source, found)) is not None:
+        raise _refused(source, found, f"{large:g} would not vanish in a difference that is rounded once")
+    for use in source.every(cst.Name, source.functions[source.function_of(found.call)].body):
+        if use.value != name or isinstance(source.parent(use), cst.AssignTarget):
+            continue
+        where = f"line {source.place(use)[0]}"
+        if (reached := reaching(source, name, use)) is None:
+            raise _refused(source, found, f"{where} may read {name}, or another value of it")
+        if reached.value is not found.product:
+            continue
+        statement = next(above for above in source.parents(use) if isinstance(above, cst.BaseStatement))
+        if source.parent(statement) is not block or not isinstance(block, cst.IndentedBlock):
+            raise _refused(source, found, f"{where} reads {name} in another block")
+        between = block.body[block.body.index(line) + 1 : block.body.index(statement)]
+        if changed := names_read(found.product) & {each for one in between for each in names_assigned(one)}:
+            raise _refused(source, found, f"{min(changed)} is assigned between {name} and {where}")
+        uses += [use] if use is not found.given else []
+    return uses
+
+
+def _large(source: Source, found: ScaledMaximum) -> float | None:
+    """Returns a finite number that the tile may hold and that is larger than the scores of any model."""
+    values = values_by_name(source, source.functions[source.function_of(found.call)])
+    outside = (each for each in assignments(source, source.module) if source.parent(each[0]) is source.module)
+    for _, name, value in outside:
+        values.setdefault(name, [value])
+    waiting, seen = [found.tile.value], set[str]()
+    while waiting:
+        name = waiting.pop()
+        for value in values.get(name, ()) if name not in seen else ():
+            waiting += names_read(value)
+            for each in source.every(cst.BaseNumber, value):  # type: ignore[type-abstract]
+                if _LARGEST < abs(number(each) or 0) < math.inf:
+                    return number(each)
+        seen.add(name)
+    return None
+
+
+def _refused(source: Source, found: ScaledMaximum, reason: str) -> NotApplicable:
+    return NotApplicable(f"{source.name}:{source.place(found.call)[0]}: {reason}")
+
+
+ENTRY = ScaledMax()
