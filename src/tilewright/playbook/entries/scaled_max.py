@@ -74,7 +74,7 @@ class ScaledMax(Rewriting[Rewritable[cst.Call]]):
         when="attention or a softmax that scales a tile of scores, takes its maximum, and subtracts it",
         when_not="a product that is needed for more than its maximum and a difference; a scale that is a tile",
         priority={"memory": 6, "balanced": 4, "compute": 2},
-        eases=("issue slots",),
+        eases=("issue slots", "tile size"),
         together=HINTS_OF_TILES,
         order=136,
         effect=Effect.assumed(1.0, 1.1),
