@@ -131,7 +131,7 @@ def test_an_array_with_gaps_takes_the_old_branch(gaps: dict[str, int], tmp_path:
 
 
 def test_a_branch_that_tests_the_strides_needs_no_other() -> None:
-    """The old body is not changed again. In the new body, further accesses become tiles as they are."""
+    """In the new body, further accesses become tiles as they are. In the old body, no view of rows is made."""
     once = viewed(flat())
     assert all(viewed(once).count(part) == once.count(part) for part in ("strides[0]", "from_foreign"))
     kernel, _, launch = flat(beyond="COLUMNS").partition("def launch")
@@ -139,7 +139,7 @@ def test_a_branch_that_tests_the_strides_needs_no_other() -> None:
     indented = "".join(f"    {line}\n" for line in body.splitlines())
     guarded = f"    if x.strides[0] == 1:\n{indented}    else:\n{indented}"
     new = viewed(f"{kernel.replace(body, guarded)}\n\ndef launch{launch}")
-    assert new.count("strides[0]") == 1 and new.count("from_foreign") == 1 and new.count("ct.gather") == 1
+    assert new.count("strides[0]") == 1 and new.count("from_foreign") == 1
 
 
 @pytest.mark.parametrize("line", ["x = x.slice(0, 1, n)", "if n == 0:\n    return"])
