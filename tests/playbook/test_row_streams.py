@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import ClassVar
 
 import pytest
@@ -15,7 +17,7 @@ from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries import tile_load, tile_streams
 from tilewright.playbook.entries.row_streams import BLOCKS, ENTRY, GATHERS, OCCUPANCY, ROWS, TILES
 from tilewright.source.syntax import Source
-from tilewright.testing.entries import EntryContract, loaded
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 FEW = FLAT.replace('"M": 601', '"M": 37').replace('"M": 300', '"M": 32')
 CONSTANTS = " with W=1"
@@ -55,7 +57,11 @@ def test_two_rows_are_left_out_where_they_do_not_fit(tmp_path: Path) -> None:
 def test_the_composed_kernel(tmp_path: Path) -> None:
     """The row is loaded once, the mask of zeros is gone, and the weights are loaded before the rows."""
     new = streamed(FLAT, f"{TILES}{CONSTANTS},{ROWS[0]},{BLOCKS[0]}", tmp_path)
-    kernel = new[new.index("    if TILE >= C > 0 and (W == 1)") : new.index("    else:\n")]
+    kernel = new[
+        new.index("    if TILE >= C > 0 and (W == 1) and x.strides[0] == 1 and y.strides[0] == 1:") : new.index(
+            "    else:\n"
+        )
+    ]
     before, _, rows = kernel.partition(
         "    for row in range(ct.bid(0), ct.cdiv(items, TILE_ROWS), ct.num_blocks(0)):\n"
     )
@@ -88,6 +94,41 @@ def test_other_constants_of_the_launch_compute_what_they_did(other: str, tmp_pat
     before, after = one.replace(given, other), new.replace(given, other)
     for output in ("y", "mean"):
         assert run_of(after, tmp_path, output)[0] == run_of(before, tmp_path, output)[0]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("gaps", [{"x": 2}, {"y": 2}])
+def test_arrays_with_gaps_compute_what_they_did(rows: str, gaps: dict[str, int], tmp_path: Path) -> None:
+    one = FLAT.replace(', "even": {"M": 300, "N": 64}', "")
+    new = streamed(one, f"{TILES}{CONSTANTS},{rows},{BLOCKS[0]}", tmp_path)
+    for output in ("y", "mean"):
+        assert run_of(new, tmp_path, output, gaps=gaps)[0] == run_of(one, tmp_path, output, gaps=gaps)[0]
+
+
+def test_the_test_of_the_strides_is_not_compiled(tmp_path: Path) -> None:
+    """The machine code is that of the new body alone."""
+    wide = FLAT.replace('"ragged": {"M": 601, "N": 48}, "even": {"M": 300, "N": 64}', '"wide": {"M": 16384, "N": 3072}')
+    new = streamed(wide, f"{TILES}{CONSTANTS},{ROWS[1]},{BLOCKS[0]}", tmp_path)
+    unguarded = new.replace(" and x.strides[0] == 1 and y.strides[0] == 1", "")
+    assert unguarded != new
+    [guarded], [alone] = (codes_of(loaded(text, tmp_path)).values() for text in (new, unguarded))
+    assert guarded.code_hash == alone.code_hash
+    kinds = {name.partition(".")[0] for name in guarded.copies}
+    assert "UTMALDG" in kinds and "LDG" not in kinds
+
+
+def test_a_kernel_without_deciding_constants_tests_the_strides_alone(tmp_path: Path) -> None:
+    one = FLAT.replace(', "even": {"M": 300, "N": 64}', "").replace(
+        "        else:\n            total = total + first\n", ""
+    )
+    plain = re.sub(r" +if W == 1:\n((?: {12}.*\n)+)", lambda found: indent(dedent(found[1]), " " * 8), one)
+    new = streamed(plain, f"{TILES},{ROWS[0]},{BLOCKS[0]}", tmp_path)
+    assert "    if x.strides[0] == 1 and y.strides[0] == 1:\n" in new
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+    wide = streamed(plain, f"{GATHERS}", tmp_path)
+    assert "strides" not in wide
+    gaps = {"x": 2, "y": 2}
+    assert run_of(new, tmp_path, "y", gaps=gaps)[0] == run_of(wide, tmp_path, "y", gaps=gaps)[0]
 
 
 def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:

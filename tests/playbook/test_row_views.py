@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from tests.playbook.gathers import copy
@@ -33,6 +34,12 @@ def flat(
 ) -> str:
     body = BODY.format(index=index, beyond=beyond, masked=masked or "kept = values")
     return copy(body, shape=shape, parameters=PARAMETERS, given=GIVEN)
+
+
+def sized(text: str, rows: str, columns: str) -> str:
+    """The task with one workload."""
+    text = text.replace(", \"ragged\": {'M': 37, 'N': 200}", "")
+    return text.replace("'M': 128, 'N': 256", f"'M': {rows}, 'N': {columns}")
 
 
 def viewed(text: str) -> str:
@@ -95,17 +102,52 @@ def test_a_view_ends_where_the_kernel_puts_zeros() -> None:
 def test_an_index_beyond_the_array_is_a_mask() -> None:
     """Only the array's extent is beyond it. Otherwise the elements are stored, and no tile is."""
     whole = flat(beyond="ct.full((TILE,), BEYOND, dtype=ct.int32)")
-    new = viewed(whole)
-    assert "ct.scatter" not in new and "ct.store(" in new and "where" not in new.partition("def launch")[0]
-    assert "ct.scatter" in viewed(flat(beyond="ct.full((TILE,), COLUMNS, dtype=ct.int32)"))
-    assert "ct.scatter" in viewed(whole.replace("256, N, 1, M * N, 2", "256, N, 1, M * N - 1, 2"))
+    new, _, old = viewed(whole).partition("    else:\n")
+    assert "    if x.strides[0] == 1 and y.strides[0] == 1:\n" in new and "ct.scatter(" in old
+    assert "ct.scatter" not in new and "ct.store(" in new and "where" not in new
+    for kept in (
+        flat(beyond="ct.full((TILE,), COLUMNS, dtype=ct.int32)"),
+        whole.replace("256, N, 1, M * N, 2", "256, N, 1, M * N - 1, 2"),
+    ):
+        new = viewed(kept).partition("    else:\n")[0]
+        assert "    if x.strides[0] == 1:\n" in new and "ct.scatter" in new
 
 
 @pytest.mark.parametrize("sizes", [("128", "256"), ("37", "200")])
 def test_a_view_of_rows_gives_what_the_gathers_gave(sizes: tuple[str, str], tmp_path: Path) -> None:
-    text = flat().replace(", \"ragged\": {'M': 37, 'N': 200}", "")
-    text = text.replace("'M': 128, 'N': 256", f"'M': {sizes[0]}, 'N': {sizes[1]}")
+    text = sized(flat(), *sizes)
     assert run_of(viewed(text), tmp_path, "y")[0] == run_of(text, tmp_path, "y")[0]
+
+
+@pytest.mark.parametrize("gaps", [{"x": 2}, {"y": 2}, {"x": 2, "y": 3}])
+def test_an_array_with_gaps_takes_the_old_branch(gaps: dict[str, int], tmp_path: Path) -> None:
+    text = sized(flat(beyond="ct.full((TILE,), BEYOND, dtype=ct.int32)"), "32", "256")
+    new = viewed(text)
+    assert run_of(new, tmp_path, "y", gaps=gaps)[0] == run_of(text, tmp_path, "y", gaps=gaps)[0]
+    unguarded = new.replace("x.strides[0] == 1 and y.strides[0] == 1", "True")
+    assert unguarded != new
+    with pytest.raises(AssertionError, match="outside|out of bounds"):
+        run_of(unguarded, tmp_path, "y", gaps=gaps)
+
+
+def test_a_branch_that_tests_the_strides_needs_no_other() -> None:
+    """In the new body, further accesses become tiles as they are. In the old body, no view of rows is made."""
+    once = viewed(flat())
+    assert all(viewed(once).count(part) == once.count(part) for part in ("strides[0]", "from_foreign"))
+    kernel, _, launch = flat(beyond="COLUMNS").partition("def launch")
+    body = kernel[kernel.index("    row = ") :]
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    guarded = f"    if x.strides[0] == 1:\n{indented}    else:\n{indented}"
+    new = viewed(f"{kernel.replace(body, guarded)}\n\ndef launch{launch}")
+    assert new.count("strides[0]") == 1 and new.count("from_foreign") == 1
+
+
+@pytest.mark.parametrize("line", ["x = x.slice(0, 1, n)", "if n == 0:\n    return"])
+def test_strides_that_cannot_be_tested_at_first_are_no_reason_for_a_view(line: str) -> None:
+    source = Source("task.py", flat().replace("row = ct.bid(0)\n", "row = ct.bid(0)\n" + indent(line, "    ") + "\n"))
+    [call] = source.calls("gather", inside=source.kernels["copy"])
+    with pytest.raises(NotApplicable, match="the strides of x cannot be tested"):
+        row_view(source, call, Shapes(source, source.kernels["copy"]))
 
 
 def test_a_view_of_rows_is_a_view_of_its_array() -> None:

@@ -7,8 +7,8 @@
 The compiler makes the same code of an access to this view as of an access to a matrix. In the flat array, the next row
 follows the end of a row. In the view, padding does. Kernels mask these elements: a gather gets zeros by `ct.where`, and
 a scatter goes to an index beyond the array. The view ends where they do, and needs no such mask. It is made only if N
-is a constant, because TMA needs to know that N is a multiple of 16 bytes, and only for arrays whose elements are
-consecutive in memory.
+is a constant, because TMA needs to know that N is a multiple of 16 bytes. It is right only for arrays whose elements
+are consecutive in memory, so the access has the condition ``x.strides[0] == 1``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.access_masks import is_extent, limits
 from tilewright.playbook.analyses.constants import constant_parameters
-from tilewright.playbook.analyses.dataflow import reaching
+from tilewright.playbook.analyses.dataflow import names_assigned, reaching
 from tilewright.playbook.analyses.extents import extent_of
 from tilewright.playbook.analyses.index_forms import ONE, Forms, Scalar, Span
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
@@ -34,6 +34,7 @@ class RowView:
     """A tile of ``size`` elements of one row: the view ``array``, and the tile's index in it: ``row`` and ``block``.
 
     columns: the columns that the tile covers.
+    condition: a test of the launches for which the view has the elements of the array; "" if a branch has tested it.
     """
 
     array: str
@@ -41,6 +42,7 @@ class RowView:
     block: str
     size: str
     columns: Span
+    condition: str
 
 
 def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
@@ -57,6 +59,7 @@ def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
         raise NotApplicable(f"{source.code(index)} is no part of a row")
     if unless_refused(extent_of, source, kernel, dotted(array), 0) is None or not source.spelled("Array"):
         raise NotApplicable(f"the extent of {source.code(array)} is not known")
+    condition = _condition(source, call, kernel)
     block, start = form.start.over(form.step * form.size)
     row, length = _row(start, constants)
     columns = replace(form, start=block * form.size, step=ONE)
@@ -74,7 +77,26 @@ def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
     name = source.code(array)
     shape, strides = f"({name}.shape[0] // {length}, {width})", f"({length}, {form.step.text})"
     view = f"{source.spelled('Array')}.from_foreign({name}.foreign_pointer, {shape}, {strides})"
-    return RowView(view, row, block.text, form.size.text, columns)
+    return RowView(view, row, block.text, form.size.text, columns, condition)
+
+
+def _condition(source: Source, call: cst.Call, kernel: str) -> str:
+    """Returns the test that the elements of the accessed array are consecutive; "" if a branch has tested it.
+
+    Raises `NotApplicable` in the branch for other arrays, and if the test cannot be made at the kernel's beginning.
+    """
+    array, function = source.code(call.args[0].value), source.functions[kernel]
+    if array in names_assigned(function.body) or source.every(cst.Return, function):
+        raise NotApplicable(f"the strides of {array} cannot be tested at the beginning of {kernel}")
+    condition = f"{array}.strides[0] == 1"
+    inner: cst.CSTNode = call
+    for above in source.parents(call):
+        if isinstance(above, cst.If) and condition in source.code(above.test).split(" and "):
+            if inner is above.body:
+                return ""
+            raise NotApplicable(f"this branch is for launches with gaps between the elements of {array}")
+        inner = above
+    return condition
 
 
 def _stops(source: Source, mask: Expression, forms: Forms, columns: Span) -> list[str]:

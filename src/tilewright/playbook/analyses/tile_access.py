@@ -16,6 +16,7 @@ import libcst as cst
 from tilewright.playbook.analyses.access_masks import is_extent, limits
 from tilewright.playbook.analyses.dataflow import names_read, reaching
 from tilewright.playbook.analyses.expressions import bare, text_of
+from tilewright.playbook.analyses.guarded import in_branch
 from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Scalar, Span
 from tilewright.playbook.analyses.removing import without_dead
 from tilewright.playbook.analyses.row_views import row_view
@@ -35,6 +36,7 @@ class Converted:
 
     ``reshaped`` is a ``.reshape(...)`` to the shape of the index tile; "" if the loaded tile already has this shape.
     ``sliced`` says that the access goes through a view (`Array.slice`). ``read`` holds the names in the old arguments.
+    ``condition`` is a test of the launches for which the access is the same; "" if it is for all.
     """
 
     call: cst.Call
@@ -43,6 +45,7 @@ class Converted:
     reshaped: str
     sliced: bool
     read: frozenset[str]
+    condition: str = ""
 
     def text(self, columns: int | None = None) -> str:
         """Formats the access as Python source. With ``columns``, puts the arguments on lines of their own.
@@ -68,15 +71,26 @@ def convertible(
 
 
 def with_accesses(source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]) -> str:
-    """Returns the text with all ``possible`` accesses converted, and without assignments that are no longer read."""
-    read, changed = set[str](), source
+    """Returns the text with all ``possible`` accesses converted. If one of them is not the same for each launch, the
+    function keeps its old body in a branch."""
+    new, conditions = accessed(source, function, possible)
+    return in_branch(new, source, function, conditions).text
+
+
+def accessed(
+    source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]
+) -> tuple[Source, tuple[str, ...]]:
+    """Returns the source with all ``possible`` accesses converted, without assignments that are no longer read, and
+    the conditions under which the function computes the same."""
+    read, changed, conditions = set[str](), source, dict[str, None]()
     while accesses := _outermost(changed, list(possible(changed))):
         read.update(*(access.read for access in accesses))
+        conditions.update((access.condition, None) for access in accesses if access.condition)
         texts = {access.call: access.text(_columns(changed, access)) for access in accesses}
         changed = changed.changed({call: cst.parse_expression(text) for call, text in texts.items()})
     if changed is source:
         raise NotApplicable(f"{function} has no access of this kind that can be replaced")
-    return without_dead(changed, function, read).text
+    return without_dead(changed, function, read), tuple(conditions)
 
 
 def _outermost(source: Source, accesses: Sequence[Converted]) -> list[Converted]:
@@ -106,7 +120,7 @@ def converted(source: Source, call: cst.Call) -> Converted:
     if unknown := [arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{source.code(unknown[0])} has no counterpart in a tile access")
     shapes = Shapes(source, source.functions[source.function_of(call)])
-    array, sizes, index, result = _place(source, call, shapes)
+    array, sizes, index, result, condition = _place(source, call, shapes)
     reshape = ""
     if name == "gather":
         function, last = source.spelled("load"), [tuple_text(sizes)]
@@ -121,11 +135,12 @@ def converted(source: Source, call: cst.Call) -> Converted:
     whole = call.args[0].value
     read = frozenset(names_read(call) - names_read(whole))
     arguments = with_kept(source, call, [array, index, *last])
-    return Converted(call, function, arguments, reshape, array != source.code(whole), read)
+    return Converted(call, function, arguments, reshape, array != source.code(whole), read, condition)
 
 
-def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape]:
-    """Returns the array or a view of it, the tile's shape, the tile's index, and the shape of the index tile."""
+def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape, str]:
+    """Returns the array or a view of it, the tile's shape, the tile's index, the shape of the index tile, and the
+    condition of the view."""
     given = call.args[1].value
     if isinstance(given, cst.Name):
         definition = reaching(source, given.value, call)
@@ -133,7 +148,8 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
             raise NotApplicable(f"the indices are not written in the access: {given.value} holds the tuple")
     listed = elements(given)
     if listed is None and (view := unless_refused(row_view, source, call, shapes)) is not None:
-        return view.array, ("1", view.size), tuple_text((view.row, view.block)), _result([view.columns])
+        place = tuple_text((view.row, view.block))
+        return view.array, ("1", view.size), place, _result([view.columns]), view.condition
     indices = listed if listed is not None else [given]
     forms = [Forms(source, call, shapes).of(index, call) for index in indices]
     result = _result(forms)
@@ -150,7 +166,7 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
             array += f".slice({axis}, {rest.text}, {stops[axis] or f'{whole}.shape[{axis}]'})"
         index.append(block.text)
         sizes.append(form.size.text)
-    return array, tuple(sizes), tuple_text(index), result
+    return array, tuple(sizes), tuple_text(index), result, ""
 
 
 def _result(forms: Sequence[Form]) -> Shape:

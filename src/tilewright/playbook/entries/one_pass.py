@@ -27,6 +27,7 @@ from tilewright.playbook.analyses.constant_branches import (
     read_constants,
 )
 from tilewright.playbook.analyses.constants import constant_parameters
+from tilewright.playbook.analyses.guarded import in_branch
 from tilewright.playbook.analyses.loaded_elements import loaded_pairs, one_array
 from tilewright.playbook.analyses.repeated import without_repeated
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
@@ -100,7 +101,8 @@ class OnePass(Entry):
         kernel = site.function_here(source).name.value
         same = dict[str, str]()
         if constants := read_constants(str(value)):
-            return in_branch(compiled_once(source, kernel, constants), source, kernel, constants).text
+            new = compiled_once(source, kernel, constants)
+            return in_branch(new, source, kernel, conditions_of(source, kernel, constants)).text
         if value == WHOLE_ROW:
             source = _with_whole_row(source, kernel)
         elif value != LOADED_ONCE:
@@ -134,20 +136,12 @@ def compiled_once(source: Source, kernel: str, constants: Mapping[str, Value]) -
     return plain
 
 
-def in_branch(new: Source, old: Source, kernel: str, constants: Mapping[str, Value]) -> Source:
-    """Returns ``new`` with a kernel that computes as ``old`` does, unless the constants have these values and a chunk
-    is a row."""
-    function, found = old.kernels[kernel], chunked(old, kernel, 2)
-    branches = decided_branches(old, function, constants)
-    conditions = [f"{found.tile} >= {found.length} > 0", *dict.fromkeys(each.condition(old) for each in branches)]
-    start = 1 if function.get_docstring() is not None else 0
-    inside, before = (cst.ensure_type(each.body, cst.IndentedBlock) for each in (new.kernels[kernel], function))
-    branch = cst.If(
-        cst.parse_expression(" and ".join(conditions)),
-        inside.with_changes(body=inside.body[start:], footer=()),
-        cst.Else(before.with_changes(body=before.body[start:], footer=())),
-    )
-    return new.changed({inside: before.with_changes(body=[*before.body[:start], branch])})
+def conditions_of(source: Source, kernel: str, constants: Mapping[str, Value]) -> list[str]:
+    """Returns the tests of launches for which `compiled_once` holds: the constants have these values, and a chunk is a
+    row."""
+    found = chunked(source, kernel, 2)
+    branches = decided_branches(source, source.kernels[kernel], constants)
+    return [f"{found.tile} >= {found.length} > 0", *(each.condition(source) for each in branches)]
 
 
 def _with_whole_row(source: Source, kernel: str) -> Source:

@@ -18,6 +18,7 @@ from tilewright.playbook.analyses.block_loop import is_persistent
 from tilewright.playbook.analyses.chunk_loops import chunked, longest_row
 from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
 from tilewright.playbook.analyses.constant_branches import WITH, read_constants
+from tilewright.playbook.analyses.guarded import in_branch
 from tilewright.playbook.analyses.task_code import fresh_name
 from tilewright.playbook.analyses.tile_shapes import FIT_IN_REGISTERS
 from tilewright.playbook.analyses.zero_masks import without_zero_masks
@@ -42,8 +43,8 @@ class RowStreams(Entry):
         what="one tile for one or two whole rows, loaded once by tile accesses, in a grid of SMs × BLOCKS_PER_SM "
         "blocks; or one pass of gathers with more CTAs on an SM",
         when="a block goes over its row in several passes, the row fits into registers, and there are many rows",
-        when_not="longer rows; few rows; rows that are read only once; flat arrays that another launch passes "
-        "with gaps between their elements",
+        when_not="longer rows; few rows; rows that are read only once; flat arrays that end within a row in another "
+        "launch",
         priority={"memory": 1, "balanced": 2, "compute": 5},
         order=34,
         effect=Effect(
@@ -91,19 +92,22 @@ def _formed(name: str, text: str, kernel: str, form: str) -> str:
     if (kind := form.partition(WITH)[0]) not in (TILES, GATHERS):
         raise NotApplicable(f"'{form}' is no form of this entry; known: {TILES}, {GATHERS}")
     if constants:
-        once = one_pass.compiled_once(source, kernel, constants)
+        new, old = one_pass.compiled_once(source, kernel, constants), source
+        conditions = one_pass.conditions_of(source, kernel, constants)
     else:
-        once = _changed(one_pass.ENTRY, source, kernel, one_pass.WHOLE_ROW)
-    new = _streamed(once, kernel) if kind == TILES else once
-    if not constants:
-        return new.text
-    old = _persistent(source, kernel) if kind == TILES else source
-    return one_pass.in_branch(new, old, kernel, constants).text
+        new = old = _changed(one_pass.ENTRY, source, kernel, one_pass.WHOLE_ROW)
+        conditions = []
+    if kind == TILES:
+        new, needed = _streamed(new, kernel)
+        conditions += needed
+        old = _persistent(old, kernel)
+    return in_branch(new, old, kernel, conditions).text
 
 
-def _streamed(source: Source, kernel: str) -> Source:
-    """Returns the source with tile accesses in a persistent kernel: of several rows if the kernel allows it."""
-    source = unless_refused(_changed, tile_load.ENTRY, source, kernel, tile_load.VIEWS) or source
+def _streamed(source: Source, kernel: str) -> tuple[Source, tuple[str, ...]]:
+    """Returns the source with tile accesses in a persistent kernel, of several rows if the kernel allows it, and the
+    conditions of the accesses."""
+    source, conditions = unless_refused(tile_load.viewed, source, kernel) or (source, ())
     if not source.calls("load", inside=source.kernels[kernel]):
         raise NotApplicable(f"no gather of {kernel} can become a load of a tile")
     source = without_zero_masks(source, kernel)
@@ -112,7 +116,7 @@ def _streamed(source: Source, kernel: str) -> Source:
     source = _persistent(source.changed({call: with_argument(call, "allow_tma", "False") for call in direct}), kernel)
     numbers = rows_per_tile.row_numbers(source, source.kernels[kernel])
     grouped = (unless_refused(each.rewrites[ROW_COUNT]) for each in numbers)
-    return next((Source(source.name, text) for text in grouped if text is not None), source)
+    return next((Source(source.name, text) for text in grouped if text is not None), source), conditions
 
 
 def _persistent(source: Source, kernel: str) -> Source:

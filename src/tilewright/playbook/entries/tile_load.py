@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.playbook.analyses.tile_access import Converted, converted, convertible, with_accesses
+from tilewright.playbook.analyses.tile_access import Converted, accessed, converted, convertible, with_accesses
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
@@ -71,6 +71,12 @@ def _sites(source: Source, name: str, promise: float) -> Iterator[Site]:
     for access in possible[:SINGLE_SITES] if len(possible) > 1 else ():
         what = f"{tile_call(source, access.call)} of {source.code(access.call.args[0].value)}"
         yield Site.at(source, access.call, what, (SINGLE,), promise / 2, why)
+
+
+def viewed(source: Source, kernel: str) -> tuple[Source, tuple[str, ...]]:
+    """Returns the source with all accesses of a kernel converted, through views too, and the conditions under which it
+    computes the same."""
+    return accessed(source, kernel, lambda now: _possible(now, kernel, VIEWS))
 
 
 def _possible(source: Source, function: str, value: str) -> Iterator[Converted]:
