@@ -59,6 +59,29 @@ def runnable() -> Runnable:
     return found
 
 
+@ct.kernel
+def first(sources, target, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    ct.store(target, (0, 0), ct.load(sources[0], (0, 0), (TILE, TILE)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "observed"),
+    [
+        ((1, 64), 8, "first_Kt1_LiA2f32_1v4l0_2i16t1_p16_A2f32_1v4l0_2i16t1_p16_I8"),
+        ((1, 1), 8, "first_Kt1_LiA2f32_3t1_p16_A2f32_1v4l0_2i16t1_p16_I8"),
+        ((8, 64), 8, "first_Kt1_LiA2f32_1v4l0_2i16t1_p16_A2f32_1v4l0_2i16t1_p16_I8"),
+        ((1, 64), 1, "first_Kt2_LiA2f32_1s1v4l0_2i16t1_p16_A2f32_1s1v4l0_2i16t1_p16_I8"),
+        ((8, 64), 1, "first_Kt2_LiA2f32_1v4l0_2i16t1_p16_A2f32_1s1v4l0_2i16t1_p16_I8"),
+    ],
+)
+def test_an_extent_of_1_in_a_list_is_a_constant_only_if_another_one_is(
+    shape: tuple[int, ...], rows: int, observed: str
+) -> None:
+    """Lists as `KernelSignature.from_kernel_args` gives them on an H200 for conventions v1 and v2, cuda-tile 1.7.0."""
+    sources = [ArraySpec(f"s{n}", shape, "float32") for n in range(2)]
+    assert signature_of(first, (sources, ArraySpec("t", (rows, 64), "float32"), 8)).symbol == observed
+
+
 def test_the_interpreter_follows_the_arrays_of_a_list() -> None:
     one, memory, rng = runnable(), Memory(), np.random.default_rng(0)
     data = {name: rng.normal(size=spec.shape).astype(np.float32) for name, spec in TASK.arrays({}).items()}

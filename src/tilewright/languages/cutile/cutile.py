@@ -236,8 +236,10 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
     annotations = private.parameter_annotations(kernel)
     if len(annotations) != len(args):
         raise TypeError(f"the kernel takes {len(annotations)} arguments, the launch passes {len(args)}")
-    parameters = [_constraint(arg, annotation) for arg, annotation in zip(args, annotations, strict=True)]
-    signature = compilation.KernelSignature(parameters, _convention(extents, kernel, has_tuple))
+    convention = _convention(extents, kernel, has_tuple)
+    each = zip(args, annotations, strict=True)
+    parameters = [_constraint(arg, annotation, convention.version > 1) for arg, annotation in each]
+    signature = compilation.KernelSignature(parameters, convention)
     name = private.function_name(kernel)
     key = name, repr(signature.parameters), repr(signature.calling_convention)
     symbol = _cached(_SYMBOLS, EXPORTED, key, lambda: signature.with_mangled_symbol(name).symbol)
@@ -292,15 +294,16 @@ def _words(array: ArraySpec) -> list[int | ArraySpec]:
 
 
 def _constraint(
-    arg: ArraySpec | list[ArraySpec] | tuple[Any, ...] | float, annotation: private.Annotation
+    arg: ArraySpec | list[ArraySpec] | tuple[Any, ...] | float, annotation: private.Annotation, in_lists: bool
 ) -> compilation.ParameterConstraint:
+    """Returns the constraint of an argument. ``in_lists``: whether extents of arrays in lists may be constants."""
     if isinstance(arg, ArraySpec):
         return _array_constraint(arg, annotation)
     if isinstance(arg, tuple):
         items = zip(arg, annotation.of_items(len(arg)), strict=True)
-        return compilation.TupleConstraint([_constraint(item, inner) for item, inner in items])
+        return compilation.TupleConstraint([_constraint(item, inner, in_lists) for item, inner in items])
     if isinstance(arg, list):
-        return _list_constraint(arg, annotation)
+        return _list_constraint(arg, annotation, in_lists)
     if annotation.constant:
         return compilation.ConstantConstraint(arg)
     dtype = ct.bool_ if isinstance(arg, bool) else ct.float32 if isinstance(arg, float) else annotation.scalar_dtype
@@ -335,7 +338,9 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compi
     )  # fmt: skip
 
 
-def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> compilation.ListConstraint:
+def _list_constraint(
+    arrays: Sequence[ArraySpec], annotation: private.Annotation, constant_extents: bool
+) -> compilation.ListConstraint:
     """Returns the constraint that all arrays of a list meet."""
     if len({(array.dtype, array.ndim) for array in arrays}) != 1:
         raise TypeError("a list of arrays needs one dtype and one number of axes, and at least one array")
@@ -348,6 +353,8 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
     for name, different in otherwise.items():
         by_axis = zip(*(getattr(constraint, name) for constraint in each), strict=True)
         common[name] = tuple(values[0] if len(set(values)) == 1 else different for values in by_axis)
+    if not constant_extents:
+        common["shape_constant"] = [None] * arrays[0].ndim
     return compilation.ListConstraint(replace(each[0], **common), alias_groups=(), elements_may_alias=True)
 
 
