@@ -75,3 +75,8 @@ task = tw.Task(
     workloads={"ragged": {"M": 601, "N": 48}, "even": {"M": 300, "N": 64}},
 )
 '''
+
+
+def conditions_on(length: str, arrays: str = "xy") -> str:
+    """The tests of the launches for which views of rows have the elements of these flat arrays."""
+    return " and ".join(f"{each}.strides[0] == 1 and {each}.shape[0] % {length} == 0" for each in arrays)

@@ -1,6 +1,7 @@
 """Puts a changed body and the old one into the two branches of an ``if``, for changes that do not hold for each launch.
 
-Tests of constants, and of strides of 1, cost nothing: the compiler (13.4) knows both, and keeps one of the branches.
+Tests of constants, and of strides of 1, cost nothing: the compiler (13.4) knows both, and keeps one of the branches. It
+keeps both for a test of an extent, unless `static_shapes` makes that a constant.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@
 The compiler makes the same code of an access to this view as of an access to a matrix. In the flat array, the next row
 follows the end of a row. In the view, padding does. Kernels mask these elements: a gather gets zeros by `ct.where`, and
 a scatter goes to an index beyond the array. The view ends where they do, and needs no such mask. It is made only if N
-is a constant, because TMA needs to know that N is a multiple of 16 bytes. It is right only for arrays whose elements
-are consecutive in memory, so the access has the condition ``x.strides[0] == 1``.
+is a constant, because TMA needs to know that N is a multiple of 16 bytes. It is right for whole rows whose elements
+are consecutive in memory, and without masks for tiles that end with the row. These are the conditions of the access.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -34,7 +34,7 @@ class RowView:
     """A tile of ``size`` elements of one row: the view ``array``, and the tile's index in it: ``row`` and ``block``.
 
     columns: the columns that the tile covers.
-    condition: a test of the launches for which the view has the elements of the array; "" if a branch has tested it.
+    conditions: tests of the launches for which the view has the elements of the array; none that a branch has tested.
     """
 
     array: str
@@ -42,7 +42,7 @@ class RowView:
     block: str
     size: str
     columns: Span
-    condition: str
+    conditions: tuple[str, ...]
 
 
 def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
@@ -59,7 +59,6 @@ def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
         raise NotApplicable(f"{source.code(index)} is no part of a row")
     if unless_refused(extent_of, source, kernel, dotted(array), 0) is None or not source.spelled("Array"):
         raise NotApplicable(f"the extent of {source.code(array)} is not known")
-    condition = _condition(source, call, kernel)
     block, start = form.start.over(form.step * form.size)
     row, length = _row(start, constants)
     columns = replace(form, start=block * form.size, step=ONE)
@@ -75,28 +74,32 @@ def row_view(source: Source, call: cst.Call, shapes: Shapes) -> RowView:
     if stops - {width}:
         width = f"min({', '.join((*sorted(stops), width))})"
     name = source.code(array)
+    needed = [f"{name}.strides[0] == 1", f"{name}.shape[0] % {length} == 0"]
+    if not stops:  # the flat array has elements of the next row where the view has none
+        needed.append(f"{width} % {form.size.text} == 0")
     shape, strides = f"({name}.shape[0] // {length}, {width})", f"({length}, {form.step.text})"
     view = f"{source.spelled('Array')}.from_foreign({name}.foreign_pointer, {shape}, {strides})"
-    return RowView(view, row, block.text, form.size.text, columns, condition)
+    return RowView(view, row, block.text, form.size.text, columns, _untested(source, call, kernel, needed))
 
 
-def _condition(source: Source, call: cst.Call, kernel: str) -> str:
-    """Returns the test that the elements of the accessed array are consecutive; "" if a branch has tested it.
+def _untested(source: Source, call: cst.Call, kernel: str, conditions: Sequence[str]) -> tuple[str, ...]:
+    """Returns the conditions that no branch has tested.
 
-    Raises `NotApplicable` in the branch for other arrays, and if the test cannot be made at the kernel's beginning.
+    Raises `NotApplicable` in the branch for other launches, and if a test cannot be made at the kernel's beginning.
     """
     array, function = source.code(call.args[0].value), source.functions[kernel]
     if array in names_assigned(function.body) or source.every(cst.Return, function):
-        raise NotApplicable(f"the strides of {array} cannot be tested at the beginning of {kernel}")
-    condition = f"{array}.strides[0] == 1"
+        raise NotApplicable(f"{array} cannot be tested at the beginning of {kernel}")
+    tested = set[str]()
     inner: cst.CSTNode = call
     for above in source.parents(call):
-        if isinstance(above, cst.If) and condition in source.code(above.test).split(" and "):
-            if inner is above.body:
-                return ""
-            raise NotApplicable(f"this branch is for launches with gaps between the elements of {array}")
+        if isinstance(above, cst.If):
+            tests = {*source.code(above.test).split(" and ")}.intersection(conditions)
+            if tests and inner is not above.body:
+                raise NotApplicable(f"this branch is for launches that pass {array} in another form")
+            tested |= tests
         inner = above
-    return condition
+    return tuple(condition for condition in conditions if condition not in tested)
 
 
 def _stops(source: Source, mask: Expression, forms: Forms, columns: Span) -> list[str]:

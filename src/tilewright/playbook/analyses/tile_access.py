@@ -36,7 +36,7 @@ class Converted:
 
     ``reshaped`` is a ``.reshape(...)`` to the shape of the index tile; "" if the loaded tile already has this shape.
     ``sliced`` says that the access goes through a view (`Array.slice`). ``read`` holds the names in the old arguments.
-    ``condition`` is a test of the launches for which the access is the same; "" if it is for all.
+    ``conditions`` are tests of the launches for which the access is the same.
     """
 
     call: cst.Call
@@ -45,7 +45,7 @@ class Converted:
     reshaped: str
     sliced: bool
     read: frozenset[str]
-    condition: str = ""
+    conditions: tuple[str, ...] = ()
 
     def text(self, columns: int | None = None) -> str:
         """Formats the access as Python source. With ``columns``, puts the arguments on lines of their own.
@@ -85,7 +85,7 @@ def accessed(
     read, changed, conditions = set[str](), source, dict[str, None]()
     while accesses := _outermost(changed, list(possible(changed))):
         read.update(*(access.read for access in accesses))
-        conditions.update((access.condition, None) for access in accesses if access.condition)
+        conditions.update(dict.fromkeys(each for access in accesses for each in access.conditions))
         texts = {access.call: access.text(_columns(changed, access)) for access in accesses}
         changed = changed.changed({call: cst.parse_expression(text) for call, text in texts.items()})
     if changed is source:
@@ -120,7 +120,7 @@ def converted(source: Source, call: cst.Call) -> Converted:
     if unknown := [arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{source.code(unknown[0])} has no counterpart in a tile access")
     shapes = Shapes(source, source.functions[source.function_of(call)])
-    array, sizes, index, result, condition = _place(source, call, shapes)
+    array, sizes, index, result, conditions = _place(source, call, shapes)
     reshape = ""
     if name == "gather":
         function, last = source.spelled("load"), [tuple_text(sizes)]
@@ -135,12 +135,12 @@ def converted(source: Source, call: cst.Call) -> Converted:
     whole = call.args[0].value
     read = frozenset(names_read(call) - names_read(whole))
     arguments = with_kept(source, call, [array, index, *last])
-    return Converted(call, function, arguments, reshape, array != source.code(whole), read, condition)
+    return Converted(call, function, arguments, reshape, array != source.code(whole), read, conditions)
 
 
-def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape, str]:
+def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape, tuple[str, ...]]:
     """Returns the array or a view of it, the tile's shape, the tile's index, the shape of the index tile, and the
-    condition of the view."""
+    conditions of the view."""
     given = call.args[1].value
     if isinstance(given, cst.Name):
         definition = reaching(source, given.value, call)
@@ -149,7 +149,7 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
     listed = elements(given)
     if listed is None and (view := unless_refused(row_view, source, call, shapes)) is not None:
         place = tuple_text((view.row, view.block))
-        return view.array, ("1", view.size), place, _result([view.columns]), view.condition
+        return view.array, ("1", view.size), place, _result([view.columns]), view.conditions
     indices = listed if listed is not None else [given]
     forms = [Forms(source, call, shapes).of(index, call) for index in indices]
     result = _result(forms)
@@ -166,7 +166,7 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
             array += f".slice({axis}, {rest.text}, {stops[axis] or f'{whole}.shape[{axis}]'})"
         index.append(block.text)
         sizes.append(form.size.text)
-    return array, tuple(sizes), tuple_text(index), result, ""
+    return array, tuple(sizes), tuple_text(index), result, ()
 
 
 def _result(forms: Sequence[Form]) -> Shape:

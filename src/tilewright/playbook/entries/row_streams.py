@@ -43,8 +43,7 @@ class RowStreams(Entry):
         what="one tile for one or two whole rows, loaded once by tile accesses, in a grid of SMs × BLOCKS_PER_SM "
         "blocks; or one pass of gathers with more CTAs on an SM",
         when="a block goes over its row in several passes, the row fits into registers, and there are many rows",
-        when_not="longer rows; few rows; rows that are read only once; flat arrays that end within a row in another "
-        "launch",
+        when_not="longer rows; few rows; rows that are read only once",
         priority={"memory": 1, "balanced": 2, "compute": 5},
         order=34,
         effect=Effect(
