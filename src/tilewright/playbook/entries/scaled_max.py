@@ -77,7 +77,7 @@ class ScaledMax(Rewriting[Rewritable[cst.Call]]):
         eases=("issue slots", "tile size"),
         together=HINTS_OF_TILES,
         order=136,
-        effect=Effect.assumed(1.0, 1.1),
+        effect=Effect(1.0, 1.05, "TileGym's attention with a window of 512: 0.6 % less time, H200", "2026-12-01"),
     )
     missing = "no maximum of a product begins here"
 
