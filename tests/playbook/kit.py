@@ -14,6 +14,7 @@ from tilewright.playbook.base import Site
 from tilewright.records import Checked
 from tilewright.task.task import Task
 from tilewright.testing.entries import H200, loaded
+from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.memory import Memory
@@ -29,6 +30,13 @@ def verdict(task: Task, on: Board = H200) -> Checked:
     finally:
         checker.close()
     return next((one for one in said if not one.verdict.startswith("correct")), said[0])
+
+
+def lowered(task: Task) -> KernelEntry:
+    """The Tile IR of the shipped configuration on the only workload."""
+    [workload] = task.selected(None)
+    arrays = task.arrays(workload.dims)
+    return Launcher(task, H200).runnable(task.space.shipped, workload.dims, arrays).module.entry()
 
 
 def run_of(

@@ -83,8 +83,9 @@ class Recorded:
         return shutil.copytree(self.copies[done], to, symlinks=True)
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Recorded:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    tmp_path = tmp_path_factory.mktemp("recorded")
     root, home = program(tmp_path / "my program", repository=True), tmp_path / "home"
     (root / "train.py").write_bytes(b"zero\r\n\xff")
     (root / "data").mkdir()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import TypeVar
@@ -59,8 +59,9 @@ _TARGET: dict[type[cst.CSTNode], str] = {
 }  # fmt: skip
 
 
-def names_assigned(node: cst.CSTNode) -> Counter[str]:
-    """Counts how often the text of ``node`` assigns each name."""
+@lru_cache(maxsize=4096)  # nodes never change, and all names of a function are followed through its statements
+def names_assigned(node: cst.CSTNode) -> Mapping[str, int]:
+    """Counts how often the text of ``node`` assigns each name; 0 for any other name."""
     found: Counter[str] = Counter()
     waiting = [node]
     while waiting:
@@ -344,11 +345,8 @@ def _before(statements: Sequence[Node], node: cst.CSTNode) -> list[Node]:
     return list(itertools.takewhile(lambda statement: statement is not node, statements))
 
 
-@lru_cache(maxsize=4096)  # nodes never change, and all names of a function are followed through its statements
-def _bound(statement: cst.CSTNode) -> frozenset[str]:
-    if isinstance(statement, cst.FunctionDef):
-        return frozenset((statement.name.value,))
-    return frozenset(names_assigned(statement))
+def _bound(statement: cst.CSTNode) -> Collection[str]:
+    return (statement.name.value,) if isinstance(statement, cst.FunctionDef) else names_assigned(statement)
 
 
 def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition | None:

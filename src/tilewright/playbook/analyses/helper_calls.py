@@ -134,7 +134,8 @@ def may_be_tiles(source: Source, function: Function) -> set[str]:
     return {name for name in parameters(function) if shapes.get(name) != ()}
 
 
-def _passed_shapes(source: Source, function: Function) -> dict[str, Shape | None]:
+@lru_cache(maxsize=256)
+def _passed_shapes(source: Source, function: Function) -> Mapping[str, Shape | None]:
     """Returns the shapes of a helper's parameters, None where calls do not agree; empty if its calls are not known."""
     passed = calls_of(source, function)
     shapes = {name: {call.shape_of(name) for call in passed} for name in parameters(function)} if passed else {}

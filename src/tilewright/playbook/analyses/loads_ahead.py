@@ -231,4 +231,4 @@ class _Put(NewNames):
 
 def _assigns_only(line: Line, name: str) -> bool:
     """Returns whether a statement assigns this name and nothing else."""
-    return len(line.body) == 1 and list(names_assigned(line).elements()) == [name]
+    return len(line.body) == 1 and names_assigned(line) == {name: 1}
