@@ -4,34 +4,29 @@
                                                                        ct.max(x * s, axis=1))
     p = ct.exp2(x * s - m[:, None])                  p = ct.exp2(x * s - m[:, None])
 
-The compiler makes a product and a difference one fused multiply-add only if nothing else reads the product. So each
-element costs an instruction less. Two products of the same text are two to the compiler, but those of one name are one:
-the product takes the place of its name. Rounding keeps the order of numbers. So for a finite s above 0 the maximum is
-equal to the bit, also with infinite elements and NaN. Any other s takes the old expression.
+The compiler makes the other product and its difference one fused multiply-add. So each element costs an instruction
+less. Rounding keeps the order of numbers. So for a finite s above 0 the maximum is equal to the bit, also with infinite
+elements and NaN. Any other s takes the old expression. A product that has a name is left alone: the compiler rounds it
+before the difference, and would no longer.
 
 All blocks take the same branch. But in some kernels a branch in a loop keeps the compiler from starting the products of
-the next iteration early, and in others two loops have fewer stages. So both forms are tried. The difference of a named
-product is no longer rounded twice. A finite number that stands for minus infinity would then not vanish against itself
-(−1e30 · s is off by 1e21, and its exponential infinite): such tiles are left alone.
+the next iteration early, and in others two loops have fewer stages. So both forms are tried.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.chunk_loops import plain_target
 from tilewright.playbook.analyses.constants import constant_parameters
-from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, reaching, values_by_name
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import bare, fitting, operands_of
 from tilewright.playbook.analyses.integers import Integers
 from tilewright.playbook.analyses.loop_bounds import placed
 from tilewright.playbook.analyses.ranges import range_of_values
-from tilewright.playbook.analyses.removing import block_without
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
     Effect,
@@ -43,27 +38,20 @@ from tilewright.playbook.base import (
     unless_refused,
 )
 from tilewright.playbook.rewriting import Rewritable, Rewriting
-from tilewright.source.syntax import Changes, Expression, Function, Line, Source, argument, dotted, number
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 VALUES = AFTER, TWO_LOOPS = "after the maximum", "a loop for each sign"
 _PRODUCTS = ("mul", "truediv")
-_LARGEST = 1e7
-"""A rounded product of such a size is off by less than 1: its exponential is less than twice as large."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledMaximum:
-    """A ``call`` of ``ct.max`` or ``ct.min`` for the ``product`` of a ``tile`` and a ``scale``.
-
-    ``given`` is the call's argument: the product, or a name that the assignment ``line`` gives it.
-    """
+    """A ``call`` of ``ct.max`` or ``ct.min`` for the ``product`` of a ``tile`` and a ``scale``."""
 
     call: cst.Call
-    given: Expression
     product: Expression
     tile: cst.Name
     scale: Expression
-    line: Line | None
 
 
 class ScaledMax(Rewriting[Rewritable[cst.Call]]):
@@ -99,15 +87,10 @@ class ScaledMax(Rewriting[Rewritable[cst.Call]]):
 def _maxima(source: Source, function: str) -> Iterator[ScaledMaximum]:
     """Yields the maxima of products, but for those that are behind a test of the scale already."""
     for call in source.calls("max", "min", inside=source.functions[function]):
-        given = product = argument(call, "x", 0)
-        line = None
-        if isinstance(given, cst.Name) and (found := reaching(source, given.value, call)) is not None:
-            product, above = found.value, source.parent(found.node)
-            line = above if isinstance(above, Line) and plain_target(above) == given.value else None
+        product = argument(call, "x", 0)
         factors = _factors(source, product)
-        tested = factors and any(_tests(source, above, factors[1]) for above in source.parents(call))
-        if factors and given and product and not tested and (given is product or line):
-            yield ScaledMaximum(call, given, product, *factors, line)
+        if product and factors and not any(_tests(source, above, factors[1]) for above in source.parents(call)):
+            yield ScaledMaximum(call, product, *factors)
 
 
 def _tests(source: Source, node: cst.CSTNode, scale: Expression) -> bool:
@@ -198,31 +181,19 @@ def _doubled(source: Source, found: ScaledMaximum) -> Source:
 
 
 def _scaled(source: Source, found: ScaledMaximum, always: bool) -> Source:
-    """Returns the source with one maximum changed. Where the product has a name, it takes the place of the name."""
+    """Returns the source with one maximum changed."""
     text = source.code(bare(found.product))
-    uses = _uses(source, found) if found.line is None else _named_uses(source, found, found.line)
-    for use in uses:
+    for use in _uses(source, found):
         above = source.parent(use)
         if not isinstance(above, cst.BinaryOperation) or not isinstance(above.operator, (cst.Add, cst.Subtract)):
             raise _refused(source, found, f"line {source.place(use)[0]} needs {text} for more than a difference")
-    new: Changes = {found.call: fitting(source, found.call, _text(source, found, always))}
-    if found.line is None:
-        return source.changed(new)
-    inlined: Changes = {use: fitting(source, use, text) for use in uses}
-    block, line = source.parent(found.line), found.line
-    assert isinstance(block, cst.IndentedBlock)
-
-    def without_line(changed: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(changed, cst.IndentedBlock)
-        return block_without(block, changed, [line])
-
-    return source.changed({**new, **inlined, block: without_line})
+    return source.changed({found.call: fitting(source, found.call, _text(source, found, always))})
 
 
 def _text(source: Source, found: ScaledMaximum, always: bool) -> str:
     """Returns the text of the scaled maximum. ``always``: whether the scale is known to be above 0."""
     product = bare(found.product)
-    maximum, whole = (source.code(found.call.deep_replace(found.given, each)) for each in (found.tile, product))
+    maximum, whole = (source.code(found.call.deep_replace(found.product, each)) for each in (found.tile, product))
     scaled = source.code(product.deep_replace(found.tile, cst.parse_expression(maximum)))
     return scaled if always else f"{scaled} if {_test_of(source, found.scale)} else {whole}"
 
@@ -248,48 +219,6 @@ def _uses(source: Source, found: ScaledMaximum) -> list[Expression]:
     every: list[Expression] = [*source.every(cst.BinaryOperation, function), *source.calls(*_PRODUCTS, inside=function)]
     text = source.code(bare(found.product))
     return [each for each in every if source.code(bare(each)) == text and each not in maxima]
-
-
-def _named_uses(source: Source, found: ScaledMaximum, line: Line) -> list[Expression]:
-    """Returns the other reads of a product's name. Raises `NotApplicable` if the product may have another value there.
-    The product may read its own name: ``x = x * s``. Its value there is then that of the assignment before."""
-    name, uses, block = plain_target(line), list[Expression](), source.parent(line)
-    if (large := _large(source, found)) is not None:
-        raise _refused(source, found, f"{large:g} would not vanish in a difference that is rounded once")
-    for use in source.every(cst.Name, source.functions[source.function_of(found.call)].body):
-        if use.value != name or isinstance(source.parent(use), cst.AssignTarget):
-            continue
-        where = f"line {source.place(use)[0]}"
-        if (reached := reaching(source, name, use)) is None:
-            raise _refused(source, found, f"{where} may read {name}, or another value of it")
-        if reached.value is not found.product:
-            continue
-        statement = next(above for above in source.parents(use) if isinstance(above, cst.BaseStatement))
-        if source.parent(statement) is not block or not isinstance(block, cst.IndentedBlock):
-            raise _refused(source, found, f"{where} reads {name} in another block")
-        between = block.body[block.body.index(line) + 1 : block.body.index(statement)]
-        if changed := names_read(found.product) & {each for one in between for each in names_assigned(one)}:
-            raise _refused(source, found, f"{min(changed)} is assigned between {name} and {where}")
-        uses += [use] if use is not found.given else []
-    return uses
-
-
-def _large(source: Source, found: ScaledMaximum) -> float | None:
-    """Returns a finite number that the tile may hold and that is larger than the scores of any model."""
-    values = values_by_name(source, source.functions[source.function_of(found.call)])
-    outside = (each for each in assignments(source, source.module) if source.parent(each[0]) is source.module)
-    for _, name, value in outside:
-        values.setdefault(name, [value])
-    waiting, seen = [found.tile.value], set[str]()
-    while waiting:
-        name = waiting.pop()
-        for value in values.get(name, ()) if name not in seen else ():
-            waiting += names_read(value)
-            for each in source.every(cst.BaseNumber, value):  # type: ignore[type-abstract]
-                if _LARGEST < abs(number(each) or 0) < math.inf:
-                    return number(each)
-        seen.add(name)
-    return None
 
 
 def _refused(source: Source, found: ScaledMaximum, reason: str) -> NotApplicable:
