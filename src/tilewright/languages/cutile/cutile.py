@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,11 +60,15 @@ class CuTile(Language):
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         try:
-            given = _given(hints)
-            kernel = launch.kernel.replace_hints(**given) if given else launch.kernel
+            given = tuple(_given(hints).items())
+            kernel = hinted(launch.kernel, given) if given else launch.kernel
             signature = signature_of(kernel, launch.args)
             code = _exported(kernel, signature, arch)
-            same_as = b"" if kernel is (plain := _plain(kernel, arch)) else digest_of(_exported(plain, signature, arch))
+            same_as = (
+                b""
+                if kernel is (plain := _plain(kernel, find_tileiras(), arch))
+                else digest_of(_exported(plain, signature, arch))
+            )
         except ct.TileError as error:
             message = first_line(str(getattr(error, "message", "") or error))
             return Failed("front end", with_first_fix(f"{private.error_place(error)}{message}"))
@@ -154,14 +158,6 @@ def _given(hints: Hints) -> dict[str, Value]:
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}
 
 
-def _plain(kernel: ct.kernel, arch: str) -> ct.kernel:
-    """Returns the kernel without the hints that ask for what the compiler chooses anyway; ``kernel`` if it has none."""
-    hints = private.decorated_hints(kernel, arch)
-    default = private.default_hints(find_tileiras(), arch)
-    dropped = {name: None for name, value in default.items() if hints.get(name) == value}
-    return kernel.replace_hints(**dropped) if dropped else kernel
-
-
 EXPORTED, FRONT_ENDS = 256, 32
 """The sizes of the two caches: the number of bytecodes, and the number of kernels whose IR is kept. A check lowers one
 kernel for the same signature hundreds of times. A search lowers a kernel once for each set of hints."""
@@ -171,6 +167,15 @@ _SYMBOLS: dict[Hashable, str | None] = {}
 """The mangled names of kernels, by function and signature; at most `EXPORTED`."""
 _CUBINS: dict[Hashable, bytes] = {}
 """The cubins that `CuTile.remember` stored, by their key in cuTile's disk cache; at most `EXPORTED`."""
+
+
+@lru_cache(EXPORTED)
+def _plain(kernel: ct.kernel, tool: Tool, arch: str) -> ct.kernel:
+    """Returns the kernel without the hints that ask for what the compiler chooses anyway; ``kernel`` if it has none."""
+    hints = private.decorated_hints(kernel, arch)
+    default = private.default_hints(tool, arch)
+    dropped = {name: None for name, value in default.items() if hints.get(name) == value}
+    return kernel.replace_hints(**dropped) if dropped else kernel
 
 
 def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
@@ -213,7 +218,7 @@ def _cached(cache: dict[Hashable, T], most: int, key: Hashable, make: Callable[[
     return cache[key]
 
 
-@cache
+@lru_cache(4 * EXPORTED)
 def hinted(kernel: ct.kernel, hints: tuple[tuple[str, Value], ...]) -> ct.kernel:
     """Returns the kernel with these hints. Equal arguments give the same object, so its JIT cache stays in use."""
     return kernel.replace_hints(**dict(hints))
