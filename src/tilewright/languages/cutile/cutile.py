@@ -64,11 +64,8 @@ class CuTile(Language):
             kernel = hinted(launch.kernel, given) if given else launch.kernel
             signature = signature_of(kernel, launch.args)
             code = _exported(kernel, signature, arch)
-            same_as = (
-                b""
-                if kernel is (plain := _plain(kernel, find_tileiras(), arch))
-                else digest_of(_exported(plain, signature, arch))
-            )
+            plain = _plain(kernel, arch, tuple(private.default_hints(find_tileiras(), arch).items()))
+            same_as = b"" if kernel is plain else digest_of(_exported(plain, signature, arch))
         except ct.TileError as error:
             message = first_line(str(getattr(error, "message", "") or error))
             return Failed("front end", with_first_fix(f"{private.error_place(error)}{message}"))
@@ -170,11 +167,10 @@ _CUBINS: dict[Hashable, bytes] = {}
 
 
 @lru_cache(EXPORTED)
-def _plain(kernel: ct.kernel, tool: Tool, arch: str) -> ct.kernel:
+def _plain(kernel: ct.kernel, arch: str, chosen: tuple[tuple[str, Value], ...]) -> ct.kernel:
     """Returns the kernel without the hints that ask for what the compiler chooses anyway; ``kernel`` if it has none."""
     hints = private.decorated_hints(kernel, arch)
-    default = private.default_hints(tool, arch)
-    dropped = {name: None for name, value in default.items() if hints.get(name) == value}
+    dropped = {name: None for name, value in chosen if hints.get(name) == value}
     return kernel.replace_hints(**dropped) if dropped else kernel
 
 
