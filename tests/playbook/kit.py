@@ -14,7 +14,6 @@ from tilewright.playbook.base import Site
 from tilewright.records import Checked
 from tilewright.task.task import Task
 from tilewright.testing.entries import H200, loaded
-from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.memory import Memory
@@ -32,11 +31,12 @@ def verdict(task: Task, on: Board = H200) -> Checked:
     return next((one for one in said if not one.verdict.startswith("correct")), said[0])
 
 
-def lowered(task: Task) -> KernelEntry:
-    """The Tile IR of the shipped configuration on the only workload."""
+def product_loops(task: Task) -> int:
+    """Counts the loops with products in the Tile IR of the shipped configuration on the only workload."""
     [workload] = task.selected(None)
-    arrays = task.arrays(workload.dims)
-    return Launcher(task, H200).runnable(task.space.shipped, workload.dims, arrays).module.entry()
+    runnable = Launcher(task, H200).runnable(task.space.shipped, workload.dims, task.arrays(workload.dims))
+    loops = [op for op in runnable.module.entry().walk() if op.name in ("for", "loop")]
+    return sum(any(inner.name == "mmaf" for inner in op.walk()) for op in loops)
 
 
 def run_of(
