@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
 from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.plain import NORM, applied, launch_facts
 from tests.playbook.row_loops import CAUSAL, EQUAL, IN_HELPER, NO_WINDOW, SHRINKING, WINDOW
@@ -74,6 +75,36 @@ def test_one_axis_has_no_others_to_wait_for(tmp_path: Path) -> None:
     ):
         [site] = ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
         assert site.values == (REVERSED,)
+
+
+BOTH = "row, column = ct.bid(0), ct.bid(1)"
+MINE = CAUSAL.replace("y, (row, column)", "y, (mine(), column)")
+NAMES = CAUSAL.replace(
+    "import cuda.tile as ct", "from cuda.tile import Constant, PaddingMode, bid, float32, kernel, load, store, zeros"
+).replace("ct.", "")
+COUNT = "ct.atomic_add(y, (row, 1), 0.0)"
+LOCK = f"    while {COUNT} < 1.0:\n        pass\n    total"
+ATTEMPTS = f"    for _ in range(99):\n        if {COUNT} > 0.0:\n            break\n    total"
+LEFT_ALONE = {
+    "the id under another name": MINE.replace(BOTH, f"mine = ct.bid\n    {BOTH}").replace("mine()", "mine(0)"),
+    "another name in the file": MINE.replace("mine()", "mine(0)").replace(
+        "\n@ct.kernel", "mine = ct.bid\n\n\n@ct.kernel"),
+    "a function of another file": MINE.replace("import numpy", "from other import mine\nimport numpy"),
+    "a module": MINE.replace("mine()", "other.mine()").replace("import numpy", "import other\nimport numpy"),
+    "the number of blocks is not imported": NAMES,
+    "the number of blocks is a tile": NAMES.replace("bid,", "bid, num_blocks,").replace(
+        "    total = zeros", "    num_blocks = 3\n    total = zeros"
+    ),
+    "a lock": CAUSAL.replace("    total", LOCK, 1),
+    "a number of attempts": CAUSAL.replace("    total", ATTEMPTS, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_kernels_whose_blocks_may_not_be_exchanged(text: str, tmp_path: Path) -> None:
+    """Some ids would stay as they are, or a block would wait for one that starts later."""
+    assert ENTRY.sites(Source("task.py", CAUSAL), launch_facts(CAUSAL, tmp_path))
+    assert not ENTRY.sites(Source("task.py", text), launch_facts(CAUSAL, tmp_path))
 
 
 def test_a_kernel_without_its_launch_in_the_file(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ only index arithmetic and tensor descriptors move.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import builtins
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 
 import libcst as cst
 
@@ -18,22 +19,60 @@ from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.task_code import Grid, fresh_in, space_of, with_kernel_argument, with_launch_parameter
 from tilewright.playbook.analyses.triton_code import is_pure, tl_calls
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.source.syntax import Changes, Function, Line, Source, argument, number
+from tilewright.source.syntax import Changes, Function, Line, Source, argument, dotted, number
 
 Statement = cst.BaseStatement
 IN_TRITON = {"bid": "program_id", "num_blocks": "num_programs"}
 """Function of cuda.tile → the same function of `triton.language`."""
+_PACKAGES = ("cuda", "triton", "math", "numpy", "torch")
 
 
 def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
     """Returns the calls of ``ct.bid`` or ``tl.program_id`` in a kernel, with their axes.
 
-    Raises `NotApplicable` if an axis is no literal, or if the kernel calls a function that reads the block's id itself.
+    Raises `NotApplicable` if an axis is no literal, or if a function that the kernel calls reads, or may read, the
+    block's id itself.
     """
-    for name in source.called_by([kernel]) - {kernel}:
-        if _calls(source, source.functions[name], "bid", "num_blocks"):
+    if (use := _use_as_value(source)) is not None:
+        raise NotApplicable(f"{source.name}:{source.place(use)[0]}: {source.code(use)} gets another name")
+    for name in source.called_by([kernel]):
+        if name != kernel and _calls(source, source.functions[name], "bid", "num_blocks"):
             raise NotApplicable(f"{name}, which {kernel} calls, reads the block's id or the number of blocks itself")
+        if foreign := next(_foreign(source, source.functions[name]), ""):
+            raise NotApplicable(f"{foreign}, which {name} calls, may read the block's id: it is not in this file")
     return _axes(source, kernel, "bid")
+
+
+@lru_cache(maxsize=64)
+def _use_as_value(source: Source) -> cst.CSTNode | None:
+    """Returns where ``ct.bid`` or ``ct.num_blocks`` is not called, but gets another name; None if nowhere."""
+    names = {f"triton.language.{name}" for name in IN_TRITON.values()}
+    for kind in (cst.Attribute, cst.Name):
+        for node in source.every(kind):
+            if source.tile_name(dotted(node)) in IN_TRITON or source.origin(dotted(node)) in names:
+                above = source.parent(node)
+                called = isinstance(above, cst.Call) and above.func is node
+                if not called and not isinstance(above, (cst.ImportAlias, cst.AsName, cst.Attribute)):
+                    return node
+    return None
+
+
+def _foreign(source: Source, function: Function) -> Iterator[str]:
+    """Yields the names of the functions of other files that a function calls, but for those of known packages."""
+    inner: list[Function | cst.Lambda] = [
+        function,
+        *source.every(cst.FunctionDef, function),
+        *source.every(cst.Lambda, function),
+    ]
+    own = {name for each in inner for name in dataflow.parameters(each)} | set(dataflow.names_assigned(function))
+    own |= {each.name.value for each in inner if isinstance(each, cst.FunctionDef)}
+    for call in source.every(cst.Call, function.body):
+        name = dotted(call.func)
+        root, _, method = name.partition(".")
+        package = source.origin(root).partition(".")[0]
+        known = package in _PACKAGES or source.tile_name(name) or root in {*own, *source.functions}
+        if root and not known and (method or not hasattr(builtins, root)):
+            yield name
 
 
 def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:

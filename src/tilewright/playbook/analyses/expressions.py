@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import assignments
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned, parameters
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Line, Source, argument, number
@@ -25,9 +25,14 @@ def text_of(source: Source, node: Expression) -> str:
 
 
 def imported(source: Source, name: str) -> str:
-    """Returns the text by which the file refers to ``name`` of cuda.tile. Raises `NotApplicable` if it cannot."""
+    """Returns the text by which the file refers to ``name`` of cuda.tile. Raises `NotApplicable` if it cannot, or if a
+    function has another value of that name."""
     if not (text := source.spelled(name)):
         raise NotApplicable(f"{source.name} does not import {name} of cuda.tile")
+    root = text.partition(".")[0]
+    for function in source.tile_code.values():
+        if root in names_assigned(function) or root in parameters(function):
+            raise NotApplicable(f"{root} of {function.name.value} is not that of cuda.tile")
     return text
 
 

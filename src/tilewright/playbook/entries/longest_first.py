@@ -15,11 +15,19 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.block_loop import block_ids, is_persistent
-from tilewright.playbook.analyses.dataflow import dependent, names_read, pairs_of, range_of, target_names
+from tilewright.playbook.analyses.dataflow import (
+    Effects,
+    breaks_of,
+    dependent,
+    names_read,
+    pairs_of,
+    range_of,
+    target_names,
+)
 from tilewright.playbook.analyses.expressions import fitting, imported
 from tilewright.playbook.analyses.helper_calls import calls_of
 from tilewright.playbook.analyses.loop_bounds import Header, counted
-from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, unless_refused
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source
 
@@ -69,7 +77,10 @@ class LongestFirst(Rewriting[BlockId]):
         ]
 
     def places(self, source: Source, function: Function) -> Iterator[BlockId]:
-        yield from () if is_persistent(source, function.name.value) else _growing(source, function)
+        if not is_persistent(source, function.name.value):
+            imported(source, "num_blocks")
+            _refuse_waiting(source, function)
+            yield from _growing(source, function)
 
 
 def _reversed(source: Source, calls: Iterable[cst.Call], axis: int) -> str:
@@ -103,6 +114,20 @@ def _growing(source: Source, function: Function) -> Iterator[BlockId]:
             if axis == 0 and 1 in ids.values():
                 rewrites[OF_ALL] = partial(_of_all, source, ids)
             yield BlockId(call, what, rewrites, axis, growing, is_sure)
+
+
+def _refuse_waiting(source: Source, kernel: Function) -> None:
+    """Raises `NotApplicable` if a block may wait for another one. That one may then start last, and find no SM free."""
+    code = [source.functions[name] for name in sorted(source.called_by([kernel.name.value]))]
+    effects = [Effects(source, function) for function in code]
+    shared = any(
+        each.name_of(call).startswith("atomic") for each in effects for call in source.every(cst.Call, each.function)
+    )
+    for each in effects:
+        breaking = (loop for loop in source.every(cst.For, each.function) if breaks_of(source, loop))
+        for loop in (*source.every(cst.While, each.function), *breaking):
+            if not each.is_pure(loop) or (shared and any(map(each.is_load, source.every(cst.Call, loop)))):
+                raise NotApplicable(f"{source.name}:{source.place(loop)[0]}: this loop may wait for another block")
 
 
 def _loops_with(source: Source, function: Function, names: set[str]) -> Iterator[tuple[cst.For, bool, bool]]:
