@@ -224,6 +224,14 @@ def test_what_is_assigned_again_decides_nothing(name: str, condition: str) -> No
     assert condition not in new and condition in changed(EXACT)
 
 
+@pytest.mark.parametrize("line", ["min = ct.minimum", "max = 3"])
+def test_bounds_need_the_built_in_functions(line: str) -> None:
+    text = inserted("count = start", line)
+    source = Source("task.py", text)
+    site = Site.at(source, source.every(cst.For)[0], "a loop", (THREE_LOOPS,))
+    assert "another function here" in refusal(SPLIT.apply, source, site, THREE_LOOPS)
+
+
 LIBRARY, LAUNCH = HELPED.split("\n\ndef reference")
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, breaks_of, names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import Effects, breaks_of, names_assigned, names_read, parameters
 from tilewright.playbook.analyses.decided_limits import NEVER, DecidedLimits
 from tilewright.playbook.analyses.loop_bounds import (
     Header,
@@ -193,6 +193,9 @@ def _named(source: Source, site: Site, edges: Sequence[LoopBound]) -> tuple[list
     """Returns a name for the start and the end of the iterations without masks, "" for a bound of the loop itself, and
     the statements that compute them."""
     names, statements = list[str](), list[cst.BaseStatement]()
+    function = site.function(source)
+    if other := {"min", "max"} & {*parameters(function), *names_assigned(function), *source.functions}:
+        raise site.refused(source, f"{min(other)} is another function here")
     for bound, name in zip(edges, ("full_from", "full_to"), strict=True):
         names.append(fresh_in(source, site.kernel, name) if bound.is_new else "")
         statements += map(cst.parse_statement, bound.statements(names[-1]) if bound.is_new else ())
