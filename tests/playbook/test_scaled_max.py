@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from tests.playbook.kit import changed_lines, only, run_of
 from tests.playbook.masked import CAUSAL
-from tests.playbook.plain import NORM, applied, launch_facts
+from tests.playbook.plain import HEAD, NORM, applied, launch_facts
 
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.playbook.base import NotApplicable
@@ -36,6 +37,41 @@ NAMED = SCALED.replace("score * scale", "scores").replace("        higher =", LI
 AGAIN = NAMED.replace("scores = scale", "score = scale").replace("scores", "score")
 FORMS = {"divided": DIVIDED, "a call": CALLED, "a minimum": SMALLEST}
 
+ROWS = (
+    HEAD
+    + """
+SCALAR = SCALE
+
+
+def passed(tile):
+    return tile
+
+
+@ct.kernel
+def rows(x, counts, y, s, T: ct.Constant[int]):
+    row = ct.bid(0)
+    part = ct.load(x, (row, 0), (1, T), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    tile = TILE
+    ct.store(y, (row, 0), part * 0.0 + ct.max(tile * s))
+
+
+task = tw.Task(
+    name="rows",
+    tensors={
+        "x": tw.Tensor(("M", 64), "float32"),
+        "counts": tw.Tensor((4,), "int32"),
+        "y": tw.Output(("M", 64), "float32"),
+    },
+    reference=lambda x, counts: x,
+    launch=lambda x, counts, y, M: tw.Launch(rows, (M,), (x, counts, y, SCALAR, 64)),
+    flops=lambda M: M,
+    independent=("M",),
+    space=tw.Space(constants={}, shipped={}),
+    workloads={"rows": {"M": 4}},
+)
+"""
+)
+
 
 class TestScaledMax(EntryContract):
     entry = ENTRY
@@ -46,7 +82,7 @@ class TestScaledMax(EntryContract):
 
 
 @pytest.mark.parametrize("low", ['-float("inf")', "-1e4"])
-@pytest.mark.parametrize("scale", ["0.1274", "1e-44", "1e30", "0.0", "-0.3", 'float("nan")'])
+@pytest.mark.parametrize("scale", ["0.1274", "1e-44", "1e30", "0.0", "-0.3", 'float("nan")', 'float("inf")'])
 def test_the_result_is_equal_to_the_bit(scale: str, low: str, tmp_path: Path) -> None:
     """Masked elements are the largest if they are scaled by a negative number, and NaN if they are infinite times 0."""
     texts = [SCALED, *(applied(ENTRY, SCALED, tmp_path, value) for value in VALUES)]
@@ -68,7 +104,7 @@ def results(text: str, scale: str, low: str, folder: Path) -> tuple[bytes, float
 
 def test_both_values_are_readable(tmp_path: Path) -> None:
     line = "higher = ct.maximum(highest, ct.max(score * scale, axis=1, keepdims=True))"
-    both = "ct.max(score, axis=1, keepdims=True) * scale if scale > 0 else ct.max(score * scale, axis=1, keepdims=True)"
+    both = f"{HIGHEST} * scale if 0 < scale < 1e38 else {HIGHEST.replace('score', 'score * scale')}"
     new = applied(ENTRY, SCALED, tmp_path, AFTER)
     assert changed_lines(SCALED, new) == ([line], [f"higher = ct.maximum(highest, {both})"])
     doubled = applied(ENTRY, SCALED, tmp_path, TWO_LOOPS)
@@ -135,11 +171,51 @@ def test_a_tile_of_a_function_is_no_scale(tmp_path: Path) -> None:
     assert ENTRY.sites(Source("task.py", noted), launch_facts(noted, tmp_path))
 
 
+@pytest.mark.parametrize("scale", ['float("inf")', "2.0"])
+def test_an_infinite_scale_takes_the_old_form(scale: str, tmp_path: Path) -> None:
+    """0 is then no number, and the maximum is the next smaller one."""
+    text = ROWS.replace("TILE", "ct.minimum(part, 0.0)").replace("= SCALE", f"= {scale}")
+    new = applied(ENTRY, text, tmp_path, AFTER)
+    given = {"x": np.minimum(np.arange(256) % 5 - 4.0, 0)}
+    assert run_of(new, tmp_path, "y", given) == run_of(text, tmp_path, "y", given)
+
+
+WRAPPED = {
+    "loaded": "ct.load(counts, (0,), (4,))",
+    "converted": "(part * 30.0).astype(ct.int8)",
+    "chosen": "ct.where(part > 0.0, 3, 2)",
+    "in a helper": "passed(ct.load(counts, (0,), (4,)))",
+}
+
+
+@pytest.mark.parametrize("tile", WRAPPED.values(), ids=WRAPPED)
+def test_integers_may_wrap(tile: str, tmp_path: Path) -> None:
+    """The largest product is then not that of the largest integer: 3 billion are negative."""
+    text = ROWS.replace("TILE", tile).replace("s)", "1000000000)").replace("= SCALE", "= 1")
+    refused(text, "may be an integer", tmp_path)
+
+
+def test_a_helper_that_gets_integers(tmp_path: Path) -> None:
+    text = ROWS.replace("TILE", "ct.load(counts, (0,), (4,))").replace("ct.max(tile * s)", "highest_of(tile)")
+    text = text.replace("def passed", "def highest_of(t):\n    return ct.max(t * 1000000000)\n\n\ndef passed")
+    assert not ENTRY.sites(Source("task.py", text), launch_facts(text.replace("= SCALE", "= 1"), tmp_path))
+    floats = text.replace("highest_of(tile)", "highest_of(part)")
+    assert ENTRY.sites(Source("task.py", floats), launch_facts(floats.replace("= SCALE", "= 1"), tmp_path))
+
+
+def test_a_tile_of_one_element_is_no_scale(tmp_path: Path) -> None:
+    """Whatever the helper's annotation says: a condition takes no tile."""
+    text = ROWS.replace("TILE", "part").replace("ct.max(tile * s)", "highest_of(tile, ct.full((1,), s, ct.float32))")
+    text = text.replace("def passed", "def highest_of(t, s: float):\n    return ct.max(t * s)\n\n\ndef passed")
+    text = text.replace("= SCALE", "= 2.0")
+    assert not ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
+
+
 def test_loops_that_are_copies_change_together(tmp_path: Path) -> None:
     """And masks move out of a loop with both forms of the maximum."""
     split = applied(SPLIT, SCALED, tmp_path, MASKED_LAST)
     assert len(ENTRY.sites(Source("task.py", split), launch_facts(split, tmp_path))) == 1
     new = applied(ENTRY, split, tmp_path, AFTER)
-    assert new.count("if scale > 0 else") == 2
+    assert new.count("if 0 < scale < 1e38 else") == 2
     other = applied(SPLIT, applied(ENTRY, SCALED, tmp_path, AFTER), tmp_path, MASKED_LAST)
     assert run_of(new, tmp_path) == run_of(other, tmp_path) == run_of(SCALED, tmp_path)

@@ -1,6 +1,6 @@
 """Scales a maximum in place of the tile that it is taken of: ``ct.max(x * s)`` as ``ct.max(x) * s``, for a scalar s.
 
-    m = ct.maximum(m, ct.max(x * s, axis=1))    →    m = ct.maximum(m, ct.max(x, axis=1) * s if s > 0 else
+    m = ct.maximum(m, ct.max(x * s, axis=1))    →    m = ct.maximum(m, ct.max(x, axis=1) * s if 0 < s < 1e38 else
                                                                        ct.max(x * s, axis=1))
     p = ct.exp2(x * s - m[:, None])                  p = ct.exp2(x * s - m[:, None])
 
@@ -24,7 +24,8 @@ import libcst as cst
 from tilewright.playbook.analyses.constants import constant_parameters
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import bare, fitting, operands_of
-from tilewright.playbook.analyses.integers import Integers
+from tilewright.playbook.analyses.helper_calls import calls_of
+from tilewright.playbook.analyses.integers import Floats
 from tilewright.playbook.analyses.loop_bounds import placed
 from tilewright.playbook.analyses.ranges import range_of_values
 from tilewright.playbook.base import (
@@ -42,6 +43,8 @@ from tilewright.source.syntax import Expression, Function, Source, argument, dot
 
 VALUES = AFTER, TWO_LOOPS = "after the maximum", "a loop for each sign"
 _PRODUCTS = ("mul", "truediv")
+_FINITE = "1e38"
+"""Each element but 0 is infinite if it is scaled by infinity, and 0 is then no number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,7 @@ def _tests(source: Source, node: cst.CSTNode, scale: Expression) -> bool:
 
 
 def _test_of(source: Source, scale: Expression) -> str:
-    return f"{source.code(scale)} > 0"
+    return f"0 < {source.code(scale)} < {_FINITE}"
 
 
 def _factors(source: Source, node: Expression | None) -> tuple[cst.Name, Expression] | None:
@@ -141,7 +144,8 @@ def _takes_scalar(source: Source, function: Function, name: str) -> bool:
     noted = notes.get(name)
     written = "" if noted is None else source.code(noted.annotation)
     scalar = written in ("float", "int") or name in constant_parameters(source, function)
-    return scalar or function.name.value in source.kernels
+    passed = {call.shape_of(name) for call in calls_of(source, function)}
+    return (scalar and passed <= {None, ()}) or function.name.value in source.kernels
 
 
 def _rewritten(source: Source, function: str, value: str) -> str:
@@ -203,8 +207,8 @@ def _is_positive(source: Source, found: ScaledMaximum) -> bool:
     scale, bounds = source.code(found.scale), range_of_values(source, found.scale)
     if not _is_scalar(source, found.scale):
         raise _refused(source, found, f"{scale} is not known to be a scalar")
-    if Integers(source, source.functions[source.function_of(found.call)]).has(found.product):
-        raise _refused(source, found, f"{source.code(found.product)} is an integer, which may wrap")
+    if not Floats(source, source.functions[source.function_of(found.call)]).has(found.product):
+        raise _refused(source, found, f"{source.code(found.product)} may be an integer, which may wrap")
     if bounds is not None and bounds.high <= 0:
         raise _refused(source, found, f"{scale} is not above 0")
     if "\n" in source.code(found.product):
