@@ -28,7 +28,7 @@ _MADE = {"astype": 1, "zeros": 1, "ones": 1, "full": 2, "arange": 1}
 """The functions of cuTile with a dtype, and its place among their arguments."""
 
 
-class _Numbers(ABC):
+class _OneKind(ABC):
     """The numbers and tiles of one kind in one function. A name is one if all its values are."""
 
     def __init__(self, source: Source, function: Function) -> None:
@@ -63,7 +63,7 @@ class _Numbers(ABC):
             self._open.discard(name)
 
 
-class Integers(_Numbers):
+class Integers(_OneKind):
     """The integers in one function."""
 
     def __init__(self, source: Source, function: Function) -> None:
@@ -71,6 +71,7 @@ class Integers(_Numbers):
         self._constants = constant_parameters(source, function, "int")
 
     def has(self, node: Expression) -> bool:
+        """Returns whether an expression is known to be an integer, or a tile of integers."""
         match node:
             case cst.Integer():
                 return True
@@ -102,10 +103,11 @@ class Integers(_Numbers):
         return name in _COUNTS or (name == "cdiv" and all(self.has(arg.value) for arg in call.args))
 
 
-class Floats(_Numbers):
+class Floats(_OneKind):
     """The floats in one function. What is computed with one is one."""
 
     def has(self, node: Expression) -> bool:
+        """Returns whether an expression is known to be a float, or a tile of floats."""
         match node:
             case cst.Float() | cst.BinaryOperation(operator=cst.Divide()):
                 return True
