@@ -161,6 +161,11 @@ def assignments(source: Source, inside: cst.CSTNode) -> Iterator[tuple[Line, str
                     yield line, target.value, value
 
 
+def assignments_at_top(source: Source) -> Iterator[tuple[Line, str, Expression]]:
+    """As `assignments`, for the statements of the file that stand in no function, class or branch."""
+    return (each for each in assignments(source, source.module) if source.parent(each[0]) is source.module)
+
+
 def counted_indices(source: Source, function: Function) -> Iterator[tuple[cst.For, Line, str, Expression]]:
     """Yields each ``name = base + variable`` in a loop over ``range(…)`` that reads its variable nowhere else: loop,
     statement, name and base. The base does not change in the loop, and nothing else assigns the name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import assignments, names_assigned, parameters
+from tilewright.playbook.analyses.dataflow import assignments_at_top, names_assigned, parameters
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Line, Source, argument, number
@@ -84,9 +84,8 @@ def _log2_e_names(source: Source) -> list[str]:
     """Returns the names of the constants of ``source`` that equal log₂ e."""
     return [
         name
-        for line, name, value in assignments(source, source.module)
-        if source.parent(line) is source.module
-        and (source.code(value) in _SPELLED or abs((number(value) or 0) - LOG2_E) < 1e-12)
+        for _, name, value in assignments_at_top(source)
+        if source.code(value) in _SPELLED or abs((number(value) or 0) - LOG2_E) < 1e-12
     ]
 
 

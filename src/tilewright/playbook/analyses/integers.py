@@ -11,7 +11,14 @@ from abc import ABC, abstractmethod
 import libcst as cst
 
 from tilewright.playbook.analyses.constants import constant_parameters
-from tilewright.playbook.analyses.dataflow import assignments, names_assigned, parameters, range_of, target_names
+from tilewright.playbook.analyses.dataflow import (
+    assignments,
+    assignments_at_top,
+    names_assigned,
+    parameters,
+    range_of,
+    target_names,
+)
 from tilewright.playbook.analyses.helper_calls import calls_of
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted
@@ -128,10 +135,7 @@ class Floats(_OneKind):
             given = [(call, call.given.get(name)) for call in calls_of(self.source, self.function)]
             passed = (value is not None and Floats(self.source, call.caller).has(value) for call, value in given)
             return bool(given) and all(passed)
-        every = assignments(self.source, self.source.module)
-        values = [
-            value for line, each, value in every if each == name and self.source.parent(line) is self.source.module
-        ]
+        values = [value for _, each, value in assignments_at_top(self.source) if each == name]
         return len(values) == 1 and self.has(values[0])
 
     def _has_loop(self, loop: cst.For) -> bool:

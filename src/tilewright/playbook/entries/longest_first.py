@@ -78,7 +78,7 @@ class LongestFirst(Rewriting[BlockId]):
 
     def places(self, source: Source, function: Function) -> Iterator[BlockId]:
         if not is_persistent(source, function.name.value):
-            imported(source, "num_blocks")
+            imported(source, "num_blocks")  # a file without it has no site
             _refuse_waiting(source, function)
             yield from _growing(source, function)
 

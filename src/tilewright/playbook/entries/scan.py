@@ -22,7 +22,7 @@ from typing import Any
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, parameters
+from tilewright.playbook.analyses.dataflow import Effects, assignments, assignments_at_top, names_assigned, parameters
 from tilewright.playbook.analyses.dtypes import Dtypes
 from tilewright.playbook.analyses.expressions import fitting, line_of
 from tilewright.playbook.analyses.task_code import fresh_in, passed
@@ -116,10 +116,9 @@ def _names(source: Source, call: cst.Call, facts: KernelFacts) -> Iterator[dict[
     """Yields the values of the names around a scan for each launch: those that are assigned once, and the arguments."""
     kernel, once = source.function_of(call), names_assigned(source.module)
     inside = source.functions[kernel]
-    constants = [each for each in assignments(source, source.module) if source.parent(each[0]) is source.module]
     fixed: dict[str, Known | ast.expr] = {
         name: ast.parse(f"({source.code(value)})", mode="eval").body
-        for _, name, value in (*constants, *assignments(source, inside))
+        for _, name, value in (*assignments_at_top(source), *assignments(source, inside))
         if once[name] == 1 and name not in parameters(inside)
     }
     for given in _passed(source, kernel, facts):
