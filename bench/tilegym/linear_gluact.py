@@ -48,9 +48,9 @@ globals().update(as_launched.tasks(
     flops=lambda M, N, K: 4 * M * N * K,
     serves=lambda K: K % 128 == 0,
     independent=("M", "N"),
-    constants={"BLOCK_M": (64, 128), "BLOCK_N": (64, 128), "BLOCK_K": (32, 64, 128), "GROUP_M": (8,)},
+    constants={"BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128), "BLOCK_K": (32, 64, 128), "GROUP_M": (8,)},
     hints={"num_ctas": (1, 2), "occupancy": (1, 2), "num_worker_warps": (None, 8)},
-    where=(lambda BLOCK_M, BLOCK_N: BLOCK_M * BLOCK_N >= 8192,),
+    where=(lambda BLOCK_M, BLOCK_N, num_ctas: 8192 <= BLOCK_M * BLOCK_N <= 128 * 128 * num_ctas,),
     workloads={
         "8192x4096x4096": {"M": 8192, "N": 4096, "K": 4096},
         "4096x14336x4096": {"M": 4096, "N": 14336, "K": 4096},

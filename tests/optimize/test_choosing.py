@@ -149,6 +149,15 @@ def test_a_site_is_tried_again_after_a_keep_and_at_most_twice(facts: KernelFacts
     assert not chosen(facts, Lines(), tried={key: Tries(2, 0)}, kept=9)
 
 
+def test_a_site_that_was_tried_comes_after_the_others_that_ease_the_limit(tmp_path: Path) -> None:
+    """Tuning the space again and again left no time for the other changes of a slow kernel."""
+    few = of_few_blocks(tmp_path)
+    entries = Lines("A", expected=1.5, eases=few.limits), Lines("B", eases=few.limits), Lines("C", expected=1.01)
+    assert few.limits and [one.entry for one in chosen(few, *entries)] == ["A", "B", "C"]
+    after = chosen(few, *entries, tried={("A", "the end, "): Tries(1, 0)}, kept=1)
+    assert [one.entry for one in after] == ["B", "A", "C"]
+
+
 def test_an_entry_may_allow_more_tries(facts: KernelFacts) -> None:
     patient = Lines(tries=4)
     assert chosen(facts, patient, tried={("T", "the end, "): Tries(3, 0)}, kept=9)

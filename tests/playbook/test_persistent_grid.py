@@ -37,6 +37,31 @@ LOCAL = SOFTMAX.replace(
     "    return tw.Launch(softmax, (min(M, 264),), (y, x, M,",
     "    rows = M\n    return tw.Launch(softmax, (min(M, 264),), (y, x, rows,",
 )
+BY_ROWS = (
+    HEAD
+    + """
+@ct.kernel
+def scale(y, x, TILE: ct.Constant[int], COLUMNS: ct.Constant[int]):
+    for item in range(ct.bid(0), ct.cdiv(x.shape[0], TILE), ct.num_blocks(0)):
+        tile = ct.load(x, (item, 0), (TILE, COLUMNS))
+        ct.store(y, (item, 0), tile * 2)
+
+
+def launch(y, x, M, N, config):
+    return tw.Launch(scale, (132,), (y, x, config.TILE, N))
+
+
+task = tw.Task(
+    name="scale",
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M", "N"), "bfloat16")},
+    reference=lambda x: x * 2,
+    launch=launch,
+    flops=lambda M, N: M * N,
+    space=tw.Space(constants={"TILE": (1, 2, 4, 8, 16)}, shipped={'TILE': 8}),
+    workloads={"rows": {"M": 4096, "N": 1024}},
+)
+"""
+)
 BY_CONFIG = SOFTMAX.replace("tw.Launch(softmax, (min(M, 264),)", "tw.Launch(softmax, (264 * config.TILE // 256,)")
 
 
@@ -68,6 +93,24 @@ def test_fewer_blocks_are_tried_with_more_warps_too(tmp_path: Path) -> None:
     assert site.values == (*each_item, "1", "4", "8", "16", "1,num_worker_warps=8")
     task = loaded(applied(ENTRY, SOFTMAX, tmp_path, "1,num_worker_warps=8"), tmp_path)
     assert (task.space.shipped["BLOCKS_PER_SM"], task.space.shipped["num_worker_warps"]) == (1, 8)
+
+
+def test_a_block_for_each_item_is_tried_with_fewer_rows_and_their_own_hints(tmp_path: Path) -> None:
+    """Hints that were chosen for a large tile spill, or cross CTAs, where the tile is small."""
+    several = BY_ROWS.replace("'TILE': 8}", "'TILE': 8, 'num_ctas': 2}").replace(
+        "space=tw.Space(", "space=tw.Space(hints={'num_ctas': (None, 2)}, "
+    )
+    each_item = [f"{EACH_ITEM},{hints}".rstrip(",") for hints in RESIDENT]
+    for text, hints in ((BY_ROWS, ""), (several, ",num_ctas=1")):
+        site = only(ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path))))
+        fewer = [f"{EACH_ITEM},TILE={rows},occupancy={each}{hints}" for rows in (2, 4) for each in (4, 8)]
+        assert site.values[: len(each_item) + 4] == (*each_item, *fewer)
+    task = loaded(applied(ENTRY, several, tmp_path, fewer[0]), tmp_path)
+    assert {name: task.space.shipped[name] for name in ("TILE", "occupancy", "num_ctas")} == {
+        "TILE": 2, "occupancy": 4, "num_ctas": 1,
+    }  # fmt: skip
+    dims = task.selected(None)[0].dims
+    assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (dims["M"] // 2,)
 
 
 def test_axes_stay(tmp_path: Path) -> None:

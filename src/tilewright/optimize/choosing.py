@@ -35,9 +35,10 @@ AGAIN = 0.5
 now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
 get a turn."""
 NAMED = 10.0
-"""Added to the score of an entry that eases a limit of the kernel. It is more than any score, so these come first. It
-is added twice for a combined entry: its field contains what its parts would try alone, with more changes added. It is
-added three times for an entry that comes first on the untouched code (`EntryDescription.first`)."""
+"""Added to the score of an entry that eases a limit of the kernel, if the site was not tried yet. It is more than any
+score, so these come first. It is added twice for a combined entry: its field contains what its parts would try alone,
+with more changes added. It is added three times for an entry that comes first on the untouched code
+(`EntryDescription.first`)."""
 
 Key = tuple[str, str]
 """The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""
@@ -176,7 +177,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
     score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
     eased = [resource for resource in about.eases if resource in facts.limits]
     first = about.first and past.measured and not past.kept
-    score += NAMED * (3 if first else 1 + entry.combined if eased else 0)
+    score += NAMED * (3 if first else 1 + entry.combined if eased and not tries else 0)
     reasons = (
         "first on the untouched code" if first else "",
         f"eases the limit: {', '.join(eased)}" if eased else "",

@@ -1,8 +1,9 @@
 """Forbids or allows the use of the tensor memory accelerator (TMA) for one load or store.
 
 TMA moves a whole tile through shared memory with one instruction. For a store of a few rows, writing the registers
-directly can be faster. Which of the two is faster depends on the kernel, so both are measured. Each version costs one
-compilation.
+directly can be faster. The same holds for the large tile of a product: its block waits until the tile is in shared
+memory, which also holds the operands. Which of the two is faster depends on the kernel, so both are measured. Each
+version costs one compilation.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class AllowTma(Entry):
         what="adds allow_tma=False to a store or load, or removes it",
         when="the machine code moves small tiles by TMA, as in the stores of a norm",
         when_not="the machine code uses no TMA: sm_80 to 89 have none, and elsewhere the compiler may not use it",
-        priority={"memory": 4, "balanced": 3, "compute": 7},
-        eases=("access path", "bytes in flight"),
+        priority={"memory": 4, "balanced": 3, "compute": 3},
+        eases=("access path", "bytes in flight", "tile size"),
         order=80,
-        effect=Effect.assumed(0.95, 1.30, kept=1, of=16),
+        effect=Effect(0.95, 1.30, "TileGym's grouped products: by hand 887 → 791 µs, H200", "2026-12-01"),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:

@@ -15,7 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code, unchanged
 from tilewright.playbook.analyses.block_loop import block_ids, blocks_per_sm, grid_extents
-from tilewright.playbook.analyses.configuration_sites import read_changes, written_in_space
+from tilewright.playbook.analyses.configuration_sites import current, read_changes, written_in_space
 from tilewright.playbook.analyses.launch_expressions import in_launch
 from tilewright.playbook.base import (
     HINTS_OF_TILES,
@@ -39,6 +39,8 @@ MORE_WARPS = "num_worker_warps=8"
 """Fewer blocks are tried with more warps, too: alone, they have fewer loads under way."""
 RESIDENT = ("", "occupancy=4", "occupancy=8", "occupancy=8,num_worker_warps=4")
 """The hints that a block for each item is tried with: a short block hides latency only beside others on its SM."""
+BESIDE_OTHERS = {"num_ctas": 1, "num_worker_warps": 4}
+"""The hints of a block with fewer rows than now, where the incumbent has more: they were chosen for the larger tile."""
 
 
 class PersistentGrid(Entry):
@@ -68,7 +70,8 @@ class PersistentGrid(Entry):
         values = [str(each) for each in BLOCKS_PER_SM if blocks != {each * sms}]
         values += [f"{each},{MORE_WARPS}" for each in BLOCKS_PER_SM if each * sms < min(blocks)]
         if unless_refused(_with_each_item, source, kernel, axes) is not None:
-            values = [f"{EACH_ITEM},{hints}".rstrip(",") for hints in RESIDENT] + values
+            each_item = [*RESIDENT, *_with_fewer_rows(source, kernel, facts)]
+            values = [f"{EACH_ITEM},{hints}".rstrip(",") for hints in each_item] + values
         now = " or ".join(f"{each:,}" for each in sorted(blocks))
         why = f"{now} blocks on {sms} SMs"
         return [Site.at(source, source.kernels[kernel], "blocks for each SM", tuple(values), why=why)]
@@ -89,6 +92,20 @@ class PersistentGrid(Entry):
     def why_not(self, source: Source, facts: KernelFacts) -> str:
         kernel = task_code.own_kernel(facts, source)
         return refusal(_checked, source, kernel) if kernel else ""
+
+
+def _with_fewer_rows(source: Source, kernel: str, facts: KernelFacts) -> list[str]:
+    """Returns configurations with smaller items, as knobs of the task's space set them: 2 and 4 rows in place of 8."""
+    items = cst.parse_expression(in_launch(source, kernel, dataflow.range_of(_loop(source, kernel))[1]))
+    read = {dotted(node) for node in source.every(cst.Attribute, items)}
+    sizes = {name: value for name, value in current(facts).items() if isinstance(value, int)}
+    hints = "".join(f",{hint}={most}" for hint, most in BESIDE_OTHERS.items() if sizes.get(hint, 0) > most)
+    found = []
+    for knob, listed in facts.task.space.constants.items():
+        if knob in sizes and f"config.{knob}" in read:
+            fewer = sorted(value for value in listed if isinstance(value, int) and value < sizes[knob])[-2:]
+            found += [f"{knob}={rows},{resident}{hints}" for rows in fewer for resident in RESIDENT[1:3]]
+    return found
 
 
 def _with_each_item(source: Source, kernel: str, axes: int) -> Source:

@@ -55,6 +55,7 @@ class BlockSwizzle(Entry):
         eases=("traffic", "tile size"),
         order=130,
         effect=Effect.assumed(1.0, 1.15, kept=1, of=4),
+        together=("tile_sizes",),  # bands suit wide tiles, rows high ones: TileGym's grouped products, 791 and 764 µs
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
