@@ -105,6 +105,14 @@ def test_the_change_in_a_literal_is_the_one_that_is_launched(listed: KernelFacts
     assert second.space.shipped == listed.task.space.shipped, "the second literal is not in effect"
 
 
+def test_a_place_keeps_its_name_when_its_values_change(listed: KernelFacts, tmp_path: Path) -> None:
+    """The loop knows by the name what it tried."""
+    text = change(LISTED, listed, {"TILE_M": 64, "TILE_N": 128, **WARPS})
+    new = facts_of(loaded(text + LISTED_TASK, tmp_path))
+    before, after = (places(Source("listed.py", each), facts)[0] for each, facts in ((LISTED, listed), (text, new)))
+    assert before.what == after.what == "SimpleNamespace(TILE_M, TILE_N, num_ctas, occupancy)"
+
+
 def test_hints_of_the_kernel_count_where_the_space_names_none(tmp_path: Path) -> None:
     text = SCALE.replace("@ct.kernel", "@ct.kernel(occupancy=4)")
     now = current(facts_of(loaded(text, tmp_path)))

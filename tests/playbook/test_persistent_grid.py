@@ -103,8 +103,9 @@ def test_a_block_for_each_item_is_tried_with_fewer_rows_and_their_own_hints(tmp_
     each_item = [f"{EACH_ITEM},{hints}".rstrip(",") for hints in RESIDENT]
     for text, hints in ((BY_ROWS, ""), (several, ",num_ctas=1")):
         site = only(ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path))))
-        fewer = [f"{EACH_ITEM},TILE={rows},occupancy={each}{hints}" for rows in (2, 4) for each in (4, 8)]
-        assert site.values[: len(each_item) + 4] == (*each_item, *fewer)
+        rows = (2, 4, 8) if hints else (1, 2, 4)
+        fewer = [f"{EACH_ITEM},TILE={each},occupancy={held}{hints}" for each in rows for held in (4, 8)]
+        assert site.values[: len(each_item) + 6] == (*each_item, *fewer)
     task = loaded(applied(ENTRY, several, tmp_path, fewer[0]), tmp_path)
     assert {name: task.space.shipped[name] for name in ("TILE", "occupancy", "num_ctas")} == {
         "TILE": 2, "occupancy": 4, "num_ctas": 1,

@@ -306,9 +306,10 @@ class _Search:
         return replace(place, promise=promise, fixed=Configuration.of(fixed))  # type: ignore[arg-type]
 
     def _place(self, node: cst.CSTNode, constants: tuple[str, ...], same: int) -> ConfigurationSite:
-        what = " ".join(self.source.code(node).split())
         if isinstance(node, cst.For):
             what = f"the list of {self.source.function_of(node) or self.source.name}"
+        else:
+            what = _without_values(self.source, node)
         return ConfigurationSite(self.kernel, *self.source.place(node), what, constants, same=same)
 
     def _on_board(self, node: cst.CSTNode) -> bool:
@@ -328,6 +329,14 @@ class _Search:
                     return False
             below = above
         return True
+
+
+def _without_values(source: Source, node: cst.CSTNode) -> str:
+    """Returns a literal's text with only the names in it, so that the place keeps its name when its values change."""
+    names = ", ".join(_literals_in(node) or (name for name, _ in _assigned(node)))  # type: ignore[arg-type]
+    if isinstance(node, cst.Call):
+        return f"{' '.join(source.code(node.func).split())}({names})"
+    return f"{{{names}}}" if isinstance(node, cst.Dict) else names
 
 
 def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:

@@ -95,7 +95,8 @@ class PersistentGrid(Entry):
 
 
 def _with_fewer_rows(source: Source, kernel: str, facts: KernelFacts) -> list[str]:
-    """Returns configurations with smaller items, as knobs of the task's space set them: 2 and 4 rows in place of 8."""
+    """Returns configurations with smaller items, as knobs of the task's space set them: 2 and 4 rows in place of 8. If
+    the incumbent's hints do not suit them, the items of today are tried without these, too."""
     items = cst.parse_expression(in_launch(source, kernel, dataflow.range_of(_loop(source, kernel))[1]))
     read = {dotted(node) for node in source.every(cst.Attribute, items)}
     sizes = {name: value for name, value in current(facts).items() if isinstance(value, int)}
@@ -103,7 +104,8 @@ def _with_fewer_rows(source: Source, kernel: str, facts: KernelFacts) -> list[st
     found = []
     for knob, listed in facts.task.space.constants.items():
         if knob in sizes and f"config.{knob}" in read:
-            fewer = sorted(value for value in listed if isinstance(value, int) and value < sizes[knob])[-2:]
+            most = sizes[knob] if hints else sizes[knob] - 1
+            fewer = sorted(value for value in listed if isinstance(value, int) and value <= most)[-3:]
             found += [f"{knob}={rows},{resident}{hints}" for rows in fewer for resident in RESIDENT[1:3]]
     return found
 
