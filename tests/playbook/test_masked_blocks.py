@@ -33,12 +33,16 @@ class TestMaskSplit(EntryContract):
     elsewhere: ClassVar = {"a loaded mask": LOADED, "every second key": UNKNOWN, "no mask": NORM}
 
 
+FIXED = CAUSAL.replace("score, LOW)", "score, floor)").replace(
+    "    # over all keys", "    floor = -9.0 if HEAD > 4 else LOW\n    # over all keys"
+)
 CASES = {
     "causal": (CAUSAL, LEFT_OUT, 72 / 128),
     "a window": (WINDOW, LEFT_OUT, 30 / 128),
     "a loop with steps": (STEPS, LEFT_OUT, 72 / 128),
     "a gradient": (GRADIENT, LEFT_OUT, 36 / 64),
     "the masked rest last": (CAUSAL, TWO_LOOPS, 1),
+    "hidden scores that count": (FIXED, TWO_LOOPS, 1),
     "the masked rest first": (GRADIENT, TWO_LOOPS, 1),
     "two loops with steps": (STEPS, TWO_LOOPS, 1),
     "a branch at the end": (TIGHT, BRANCH, 1),
@@ -233,6 +237,7 @@ FINITE = CAUSAL.replace('-float("inf")\n', "-1e9\n")
         (PART, "part = ct.exp(score * -1.0)"),
         (PART, "part = ct.exp(score - higher)\n        part = part / ct.sum(part, axis=1, keepdims=True)"),
         (PART, "part = ct.exp(score - highest)\n        higher = ct.max(score, axis=1, keepdims=True)"),
+        ("score, LOW)", "score, ct.float32(SEEN))"),
         ("arange(32, dtype=ct.int32)", "arange(32, dtype=ct.int64)"),
     ],
 )

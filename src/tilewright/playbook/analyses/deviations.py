@@ -52,7 +52,8 @@ def refuse_other_elements(
     factor = "1" if len(range_of(second)) > 2 else found.tile
     inside = {
         tile.node for tile in masked_tiles(source, function, second)
-        if not tile.unknown and all(_ends_at(limit, factor, found.tile, ends | {found.length}) for limit in tile.limits)
+        if tile.hides == ZERO and not tile.unknown
+        and all(_ends_at(limit, factor, found.tile, ends | {found.length}) for limit in tile.limits)
     }  # fmt: skip
     known = not masks[0] and all(call in inside for call, _ in _masked(source, second))
     if masks[0] != masks[1] and not known:

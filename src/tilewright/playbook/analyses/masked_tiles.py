@@ -22,8 +22,9 @@ from tilewright.playbook.analyses.positions import LAYOUTS, LoopPositions, Posit
 from tilewright.playbook.analyses.tile_shapes import new_axes, reshaped, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
-ZERO, LOW = "zero", "low"
-"""What a hidden tile holds: zeros, or numbers whose exponential is 0 beside that of any score."""
+ZERO, LOW, FIXED = "zero", "low", "fixed"
+"""What a hidden tile holds: zeros, numbers whose exponential is 0 beside that of any score, or other numbers that are
+the same in all iterations."""
 LOWEST = -1e4
 """Numbers up to this one count as minus infinity."""
 ONE_LESS = Total.of(times=-1)
@@ -87,7 +88,7 @@ class MaskedTile:
     """One masked value in a loop.
 
     node: the expression whose value is ``shown`` where the mask lets it through.
-    hides: what a hidden tile holds: `ZERO` or `LOW`.
+    hides: what a hidden tile holds: `ZERO`, `LOW` or `FIXED`.
     limits: the known comparisons; all must hold where an element is visible.
     unknown: the guards of each comparison that is not known.
     guards: the conditions under which the value is masked at all.
@@ -148,6 +149,8 @@ class _Masks:
             shown, hidden, holds = first, hides[1], True
         elif hides[0] is not None:
             shown, hidden, holds = second, hides[0], False
+        elif (fixed := [self.positions.is_invariant(each) for each in (first, second)]).count(True) == 1:
+            shown, hidden, holds = (first if fixed[1] else second), FIXED, fixed[1]
         else:
             return None
         limits, unknown = list[MaskLimit](), list[tuple[str, ...]]()

@@ -25,7 +25,7 @@ from tilewright.playbook.analyses.loop_bounds import (
     masked_loops,
     placed,
 )
-from tilewright.playbook.analyses.masked_tiles import LOW, MaskedTile, MaskLimit, loops_with_masks
+from tilewright.playbook.analyses.masked_tiles import FIXED, LOW, MaskedTile, MaskLimit, loops_with_masks
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.unchanged import UNKNOWN, carried, changed_names, read_outside
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
@@ -92,7 +92,7 @@ def _bounds(
     outside = read_outside(source, function, loop)
     kept = outside | carried(source, loop)
     starts, ends = list[MaskLimit](), list[Part]()
-    for tile in tiles:
+    for tile in (tile for tile in tiles if tile.hides != FIXED):
         changed = changed_names(source, function, loop, tile)
         if changed is None:
             return None
