@@ -1,0 +1,120 @@
+"""Bounds the scores of an attention by constants of its kernel, as far as the text shows them.
+
+score = ct.tanh(…) * CAP               |score| <= CAP
+score = ct.where(seen, score, -1e6)    or masked, in this place
+score = score * SCALE                  |score| <= CAP * SCALE, or masked: -1e6 * SCALE
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from tilewright.playbook.analyses.chunk_loops import assigned_value, plain_target
+from tilewright.playbook.analyses.constants import is_constant
+from tilewright.playbook.analyses.dataflow import names_assigned
+from tilewright.playbook.analyses.expressions import LOG2_E, log2_e_names, text_of
+from tilewright.playbook.analyses.masked_tiles import LOWEST, filled_with
+from tilewright.playbook.analyses.tile_shapes import tile_call
+from tilewright.playbook.base import NotApplicable
+from tilewright.source.syntax import Expression, Function, Line, Source, dotted, number
+
+_AT_MOST_ONE = ("tanh", "sin", "cos")
+"""The functions of cuTile whose results are from -1 to 1, or no number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """A number ``fill``, far below all scores, that hides a score. It is multiplied by ``factors`` afterwards."""
+
+    fill: Expression
+    factors: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedScores:
+    """Scores of which no absolute value is above the product of ``factors``, but for those that ``masks`` hide."""
+
+    factors: tuple[str, ...]
+    masks: tuple[Mask, ...] = ()
+
+
+def bounded_scores(source: Source, function: Function, node: Expression, after: tuple[str, ...] = ()) -> BoundedScores:
+    """Returns the bound of a tile. ``after``: the factors of the tile, for its masks. Raises `NotApplicable`."""
+    match node:
+        case cst.Name():
+            return _named(source, function, node, after)
+        case cst.BinaryOperation(operator=cst.Multiply(), left=left, right=right):
+            for factor, scaled in ((right, left), (left, right)):
+                if is_constant(source, function, factor):
+                    text = text_of(source, factor)
+                    found = bounded_scores(source, function, scaled, (text, *after))
+                    return BoundedScores((*found.factors, text), found.masks)
+        case cst.Call() if tile_call(source, node) in _AT_MOST_ONE:
+            return BoundedScores(())
+        case cst.Call() if (hidden := _hidden(source, node)) is not None:
+            shown, fill = hidden
+            found = bounded_scores(source, function, shown, after)
+            return BoundedScores(found.factors, (*found.masks, *_masks(source, fill, after)))
+    raise NotApplicable(f"no constant is known to bound {source.code(node)}")
+
+
+def _named(source: Source, function: Function, node: cst.Name, after: tuple[str, ...]) -> BoundedScores:
+    """Follows a name to its assignment. Branches between may only mask it."""
+    name, masks = node.value, list[Mask]()
+    below: cst.CSTNode = node
+    for above in source.parents(node):
+        if isinstance(above, (cst.For, cst.While, cst.FunctionDef)):
+            break
+        if isinstance(above, cst.IndentedBlock):
+            body: list[cst.CSTNode] = list(above.body)
+            for statement in reversed(body[: body.index(below)]):
+                if plain_target(statement) == name and (value := assigned_value(statement)) is not None:
+                    found = bounded_scores(source, function, value, after)
+                    return BoundedScores(found.factors, (*found.masks, *masks))
+                if names_assigned(statement)[name]:
+                    masks += _only_masks(source, statement, name, after)
+        below = above
+    raise NotApplicable(f"no constant is known to bound {name}")
+
+
+def _only_masks(source: Source, branch: cst.CSTNode, name: str, after: tuple[str, ...]) -> Iterator[Mask]:
+    """Yields the masks in a branch that changes nothing else of a name."""
+    lines = [each for each in source.every(Line, branch) if plain_target(each) == name]
+    if not isinstance(branch, cst.If) or len(lines) != names_assigned(branch)[name] or source.every(cst.For, branch):
+        raise NotApplicable(f"no constant is known to bound {name} after line {source.place(branch)[0]}")
+    for line in lines:
+        hidden = _hidden(source, assigned_value(line))
+        if hidden is None or dotted(hidden[0]) != name:
+            raise NotApplicable(f"no constant is known to bound {name} after line {source.place(line)[0]}")
+        yield from _masks(source, hidden[1], after)
+
+
+def _hidden(source: Source, node: cst.CSTNode | None) -> tuple[Expression, Expression] | None:
+    """Returns the scores and the number of ``ct.where(seen, scores, -1e6)``, in either order; None for other nodes."""
+    if not isinstance(node, cst.Call) or tile_call(source, node) != "where" or len(node.args) != 3:
+        return None
+    shown, fill = node.args[1].value, node.args[2].value
+    if _is_low(source, shown):
+        shown, fill = fill, shown
+    return (shown, fill) if _is_low(source, fill) and not _is_low(source, shown) else None
+
+
+def _is_low(source: Source, node: Expression) -> bool:
+    return (value := filled_with(source, node)) is not None and value <= LOWEST
+
+
+def _masks(source: Source, fill: Expression, after: tuple[str, ...]) -> list[Mask]:
+    """Returns the mask of a finite number; -inf stays as it is."""
+    return [Mask(fill, after)] if filled_with(source, fill) != -math.inf else []
+
+
+def product_of(source: Source, factors: Sequence[str]) -> float | str:
+    """Returns the product of factors, a number if the text shows it."""
+    names = log2_e_names(source)
+    values = [LOG2_E if each in names else number(cst.parse_expression(each)) for each in factors]
+    known = [each for each in values if each is not None]
+    return math.prod(known) if len(known) == len(values) else " * ".join(factors)
