@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -17,7 +17,7 @@ from tilewright.playbook.analyses.chunk_loops import assigned_value, plain_targe
 from tilewright.playbook.analyses.constants import is_constant
 from tilewright.playbook.analyses.dataflow import names_assigned
 from tilewright.playbook.analyses.expressions import LOG2_E, log2_e_names, text_of
-from tilewright.playbook.analyses.masked_tiles import LOWEST, filled_with
+from tilewright.playbook.analyses.masked_tiles import LOWEST, filled_with, negated
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Line, Source, dotted, number
@@ -27,7 +27,7 @@ _AT_MOST_ONE = ("tanh", "sin", "cos")
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
+class HidingNumber:
     """A number ``fill``, far below all scores, that hides a score. It is multiplied by ``factors`` afterwards."""
 
     fill: Expression
@@ -36,10 +36,12 @@ class Mask:
 
 @dataclass(frozen=True, eq=False)
 class BoundedScores:
-    """Scores of which no absolute value is above the product of ``factors``, but for those that ``masks`` hide."""
+    """Scores of which no absolute value is above the product of ``factors``, but for those that ``masks`` hide, if all
+    ``guards`` hold: tests of constants."""
 
     factors: tuple[str, ...]
-    masks: tuple[Mask, ...] = ()
+    masks: tuple[HidingNumber, ...] = ()
+    guards: tuple[str, ...] = ()
 
 
 def bounded_scores(source: Source, function: Function, node: Expression, after: tuple[str, ...] = ()) -> BoundedScores:
@@ -52,36 +54,70 @@ def bounded_scores(source: Source, function: Function, node: Expression, after: 
                 if is_constant(source, function, factor):
                     text = text_of(source, factor)
                     found = bounded_scores(source, function, scaled, (text, *after))
-                    return BoundedScores((*found.factors, text), found.masks)
+                    return replace(found, factors=(*found.factors, text))
         case cst.Call() if tile_call(source, node) in _AT_MOST_ONE:
             return BoundedScores(())
         case cst.Call() if (hidden := _hidden(source, node)) is not None:
             shown, fill = hidden
             found = bounded_scores(source, function, shown, after)
-            return BoundedScores(found.factors, (*found.masks, *_masks(source, fill, after)))
+            return replace(found, masks=(*found.masks, *_masks(source, fill, after)))
     raise NotApplicable(f"no constant is known to bound {source.code(node)}")
 
 
 def _named(source: Source, function: Function, node: cst.Name, after: tuple[str, ...]) -> BoundedScores:
-    """Follows a name to its assignment. Branches between may only mask it."""
-    name, masks = node.value, list[Mask]()
+    """Follows a name to its assignment. Branches between may only mask it, or constants choose one of them."""
+    masks = list[HidingNumber]()
     below: cst.CSTNode = node
     for above in source.parents(node):
         if isinstance(above, (cst.For, cst.While, cst.FunctionDef)):
             break
         if isinstance(above, cst.IndentedBlock):
             body: list[cst.CSTNode] = list(above.body)
-            for statement in reversed(body[: body.index(below)]):
-                if plain_target(statement) == name and (value := assigned_value(statement)) is not None:
-                    found = bounded_scores(source, function, value, after)
-                    return BoundedScores(found.factors, (*found.masks, *masks))
-                if names_assigned(statement)[name]:
-                    masks += _only_masks(source, statement, name, after)
+            found = _left_in(source, function, body[: body.index(below)], node.value, after, masks)
+            if found is not None:
+                return found
         below = above
-    raise NotApplicable(f"no constant is known to bound {name}")
+    raise NotApplicable(f"no constant is known to bound {node.value}")
 
 
-def _only_masks(source: Source, branch: cst.CSTNode, name: str, after: tuple[str, ...]) -> Iterator[Mask]:
+def _left_in(
+    source: Source,
+    function: Function,
+    body: Sequence[cst.CSTNode],
+    name: str,
+    after: tuple[str, ...],
+    masks: list[HidingNumber],
+) -> BoundedScores | None:
+    """Returns the bound that statements leave in a name; None if they only mask it, by what is added to ``masks``."""
+    for statement in reversed([each for each in body if names_assigned(each)[name]]):
+        if (value := assigned_value(statement)) is not None:
+            found = bounded_scores(source, function, value, after)
+            return replace(found, masks=(*found.masks, *masks))
+        try:
+            masks += list(_only_masks(source, statement, name, after))
+        except NotApplicable:
+            if not isinstance(statement, cst.If) or not is_constant(source, function, statement.test):
+                raise
+            return _chosen(source, function, statement, name, after, masks)
+    return None
+
+
+def _chosen(
+    source: Source, function: Function, branch: cst.If, name: str, after: tuple[str, ...], masks: list[HidingNumber]
+) -> BoundedScores:
+    """Returns the bound that one block of a branch leaves in a name, with the test for this block."""
+    test, reason = source.code(branch.test), NotApplicable(f"no constant is known to bound {name}")
+    for block, guard in ((branch, test), (branch.orelse, negated(test))):
+        try:
+            body = block.body.body if isinstance(block, (cst.If, cst.Else)) else ()
+            if (found := _left_in(source, function, body, name, after, [*masks])) is not None:
+                return replace(found, guards=(guard, *found.guards))
+        except NotApplicable as refused:
+            reason = refused
+    raise reason
+
+
+def _only_masks(source: Source, branch: cst.CSTNode, name: str, after: tuple[str, ...]) -> Iterator[HidingNumber]:
     """Yields the masks in a branch that changes nothing else of a name."""
     lines = [each for each in source.every(Line, branch) if plain_target(each) == name]
     if not isinstance(branch, cst.If) or len(lines) != names_assigned(branch)[name] or source.every(cst.For, branch):
@@ -107,9 +143,9 @@ def _is_low(source: Source, node: Expression) -> bool:
     return (value := filled_with(source, node)) is not None and value <= LOWEST
 
 
-def _masks(source: Source, fill: Expression, after: tuple[str, ...]) -> list[Mask]:
+def _masks(source: Source, fill: Expression, after: tuple[str, ...]) -> list[HidingNumber]:
     """Returns the mask of a finite number; -inf stays as it is."""
-    return [Mask(fill, after)] if filled_with(source, fill) != -math.inf else []
+    return [HidingNumber(fill, after)] if filled_with(source, fill) != -math.inf else []
 
 
 def product_of(source: Source, factors: Sequence[str]) -> float | str:

@@ -110,11 +110,11 @@ def _guards(
 
 def online_loop(source: Source, loop: cst.For, update: Update) -> OnlineLoop:
     """Returns what a loop does with its maximum. Raises `NotApplicable` if the maximum cannot be any other number."""
-    return _Reader(source, loop, update).read()
+    return _LoopReader(source, loop, update).read()
 
 
 @dataclass
-class _Reader:
+class _LoopReader:
     source: Source
     loop: cst.For
     update: Update

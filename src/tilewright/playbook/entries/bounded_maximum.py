@@ -113,7 +113,7 @@ def _bounded(source: Source, function: Function, loop: cst.For, updates: Sequenc
 def _conditions(source: Source, function: Function, loop: OnlineLoop, scores: BoundedScores) -> tuple[str, ...]:
     """Returns the tests of constants without which the new form would not hold."""
     limit, bound = LIMITS[loop.exponential], product_of(source, scores.factors)
-    found = [*loop.update.guards, f"0.0 < {bound} <= {limit}"]
+    found = [*loop.update.guards, *scores.guards, f"0.0 < {bound} <= {limit}"]
     if not isinstance(bound, str):
         if not 0 < bound <= limit:
             raise NotApplicable(f"the exponents are up to {bound:g}: more than {limit:g} leave no room")
