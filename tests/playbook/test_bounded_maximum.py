@@ -194,6 +194,7 @@ REFUSED = {
     "a sum of scores": ("* CAP\n", "* CAP + score\n", "no constant is known to bound"),
     "a wide cap": ("* CAP\n", "* 80.0\n", "leave no room"),
     "a near mask": ("score, LOW)", "score, -20.0)", "no constant is known to bound"),
+    "different masks": ("LOW)\n", "LOW)\n        score = ct.where(rows < 9, score, -1e5)\n", "different numbers"),
     "float16 terms": ("part.astype(k.dtype)", "part.astype(ct.float16)", "may not have the exponents"),
     "a finite start": ('-float("inf"), ct', "-1e9, ct", "does not start at -inf"),
     "a start in float16": ('-float("inf"), ct.float32', '-float("inf"), ct.float16', "does not start at -inf"),
@@ -228,10 +229,11 @@ def refused(text: str, reason: str, folder: Path) -> None:
 TWICE = "    if CAUSAL:\n        total, h"
 HELPED_REFUSED = {
     "another cap": ("2, SEEN, CAP,", "2, SEEN, 40,", "different constants"),
+    "a cap that may change": ("2, SEEN, CAP,", "2, SEEN, m + 1,", "is no constant"),
     "the maximum": ("total / weight[:, None])", "total / weight[:, None] + highest[:, None])", "highest is read"),
     "a sum between": (TWICE, f"    weight = weight * 2.0\n{TWICE}", "weight is read for more"),
     "a start between": (TWICE, f"    weight = ct.ones((ROWS,), ct.float32)\n{TWICE}", "weight gets another value"),
-    "another target": ("        total, highest, weight = _", "        total, highest, other = _", "does not assign all"),
+    "another target": ("      total, highest, weight = _", "      total, highest, other = _", "does not assign"),
     "other sums": ("    return total, highest, weight", "    return total * 1.0, highest, weight", "does not return"),
 }  # fmt: skip
 

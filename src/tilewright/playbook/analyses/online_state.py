@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.chunk_loops import assigned_value
-from tilewright.playbook.analyses.dataflow import names_assigned, parameters, reaching
+from tilewright.playbook.analyses.constants import is_constant
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.helper_calls import HelperCall, calls_of
 from tilewright.playbook.analyses.masked_tiles import filled_with
 from tilewright.playbook.analyses.online_loops import OnlineLoop, reads_of
@@ -21,11 +22,9 @@ from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, elements
 
 
-def refuse_other_reads(
-    source: Source, function: Function, loops: Sequence[OnlineLoop], constants: Collection[str]
-) -> None:
+def refuse_other_reads(source: Source, function: Function, loops: Sequence[OnlineLoop], condition: str) -> None:
     """Raises `NotApplicable` if anything but a quotient of two sums depends on the maximum of ``loops``, all such loops
-    of a function; or if calls of the function pass other ``constants`` to it."""
+    of a function; or if ``condition`` may not be the same in all of its calls."""
     first = loops[0]
     names = {(each.update.old, each.sums) for each in loops}
     if len(names) != 1:
@@ -36,7 +35,7 @@ def refuse_other_reads(
                 raise NotApplicable(f"{source.name}:{source.place(read)[0]}: {name} is read outside of the loop")
     uses = {use for each in loops for use in each.uses}
     assigned = {line for each in loops for line in each.assigned}
-    _State(source, function, first.update.old, first.sums, uses, assigned).check(constants)
+    _State(source, function, first.update.old, first.sums, uses, assigned).check(condition)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class _State:
     uses: Collection[cst.CSTNode]
     assigned: Collection[cst.CSTNode]
 
-    def check(self, constants: Collection[str] = ()) -> None:
+    def check(self, condition: str = "True") -> None:
         passed = {self.most, *self.sums} & set(parameters(self.function))
         returned = self._returned() if passed else None
         starts = [line for line in self._lines(self.most) if line not in self.assigned]
@@ -63,7 +62,7 @@ class _State:
         for name in (self.most, *self.sums):
             self._check_name(name, starts, returned)
         if returned is not None:
-            self._check_calls(returned, constants)
+            self._check_calls(returned, condition)
 
     def _lines(self, name: str) -> list[Line]:
         lines = [each for each in self.source.every(Line, self.function) if names_assigned(each)[name]]
@@ -154,27 +153,26 @@ class _State:
             raise self._refused(self.function, "it does not return the maximum and all sums, once, at its end")
         return found[0]
 
-    def _check_calls(self, returned: cst.Return, constants: Collection[str]) -> None:
-        calls = calls_of(self.source, self.function)
+    def _check_calls(self, returned: cst.Return, condition: str) -> None:
+        calls, names = calls_of(self.source, self.function), names_read(cst.parse_expression(condition))
         if not calls:
             raise self._refused(self.function, "not all its calls are known")
         for caller in {id(call.caller): call.caller for call in calls}.values():
             mine = [call for call in calls if call.caller is caller]
-            given = {tuple(self._text(call, name) for name in sorted(constants)) for call in mine}
+            given = {tuple(self._passed(call, name, condition) for name in sorted(names)) for call in mine}
             if caller.name.value not in self.source.kernels or len(given) != 1:
                 raise self._refused(caller, f"its calls of {self.function.name.value} pass different constants")
             self._caller(mine, returned).check()
 
-    def _text(self, call: HelperCall, name: str) -> str:
-        """Returns the text of an argument that has one value in the caller."""
-        given = call.given.get(name)
-        text = "" if given is None else self.source.code(given)
-        if given is not None and any(names_assigned(call.caller)[each.value] > 1 for each in self._names(given)):
-            raise self._refused(given, f"{text} may change between two calls")
-        return text
-
-    def _names(self, node: cst.CSTNode) -> list[cst.Name]:
-        return self.source.every(cst.Name, node)
+    def _passed(self, call: HelperCall, name: str, condition: str) -> str:
+        """Returns the text of an argument that is the same for all calls with this text: a constant, or a tile of which
+        only the dtype counts."""
+        if (given := call.given.get(name)) is None:
+            return ""
+        only_dtype = f"{name}.dtype in" in condition and names_assigned(call.caller)[dotted(given)] < 2
+        if not only_dtype and not is_constant(self.source, call.caller, given):
+            raise self._refused(given, f"{self.source.code(given)} is no constant")
+        return self.source.code(given)
 
     def _caller(self, calls: Sequence[HelperCall], returned: cst.Return) -> _State:
         """Returns the state in a function that calls this helper, and only in statements that assign it again."""

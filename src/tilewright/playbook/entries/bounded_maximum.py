@@ -90,9 +90,11 @@ def _rewritten(source: Source, function: Function) -> str:
     conditions = {_conditions(source, function, loop, scores) for loop, scores in loops}
     if len(conditions) != 1:
         raise NotApplicable(f"the loops of {function.name.value} have different bounds")
+    masks = {(filled_with(source, mask.fill), mask.factors) for _, scores in loops for mask in scores.masks}
+    if len(masks) > 1:
+        raise NotApplicable("scores are masked by different numbers")
     condition = all_of(conditions.pop()) or "True"
-    read = names_read(cst.parse_expression(condition))
-    refuse_other_reads(source, function, [loop for loop, _ in loops], read)
+    refuse_other_reads(source, function, [loop for loop, _ in loops], condition)
     return _Writer(source, function, condition).written(loops)
 
 
