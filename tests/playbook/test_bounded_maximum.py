@@ -209,6 +209,8 @@ REFUSED = {
     "an early end": (CARRY, f"{CARRY}        if n > 3:\n            break\n", "no simple loop"),
     "a sum that is not scaled": ("total * fade)", "total)", "total is not scaled"),
     "a wrong order": (CARRY, f"{CARRY}        weight = weight * ct.exp(highest - higher)\n", "after it is assigned"),
+    "stored scores": (CARRY, f"{CARRY}        ct.store(out, (m, n), score)\n", "score is read for more"),
+    "scores of the last keys": ("total / weight)", "total / weight + ct.max(score))", "score is read outside"),
     "a store": (CARRY, f"{CARRY}        ct.store(out, (m, 0), total)\n", "total is more than"),
 }  # fmt: skip
 

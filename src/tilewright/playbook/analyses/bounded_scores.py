@@ -37,11 +37,16 @@ class HidingNumber:
 @dataclass(frozen=True, eq=False)
 class BoundedScores:
     """Scores of which no absolute value is above the product of ``factors``, but for those that ``masks`` hide, if all
-    ``guards`` hold: tests of constants."""
+    ``guards`` hold: tests of constants.
+
+    lines: the statements that compute the scores from what bounds them. other: what is not compiled if the guards hold.
+    """
 
     factors: tuple[str, ...]
     masks: tuple[HidingNumber, ...] = ()
     guards: tuple[str, ...] = ()
+    lines: frozenset[cst.CSTNode] = frozenset()
+    other: frozenset[cst.CSTNode] = frozenset()
 
 
 def bounded_scores(source: Source, function: Function, node: Expression, after: tuple[str, ...] = ()) -> BoundedScores:
@@ -92,7 +97,7 @@ def _left_in(
     for statement in reversed([each for each in body if names_assigned(each)[name]]):
         if (value := assigned_value(statement)) is not None:
             found = bounded_scores(source, function, value, after)
-            return replace(found, masks=(*found.masks, *masks))
+            return replace(found, masks=(*found.masks, *masks), lines=found.lines | {statement})
         try:
             masks += list(_only_masks(source, statement, name, after))
         except NotApplicable:
@@ -107,11 +112,12 @@ def _chosen(
 ) -> BoundedScores:
     """Returns the bound that one block of a branch leaves in a name, with the test for this block."""
     test, reason = source.code(branch.test), NotApplicable(f"no constant is known to bound {name}")
-    for block, guard in ((branch, test), (branch.orelse, negated(test))):
+    for block, dead, guard in ((branch, branch.orelse, test), (branch.orelse, branch.body, negated(test))):
         try:
             body = block.body.body if isinstance(block, (cst.If, cst.Else)) else ()
             if (found := _left_in(source, function, body, name, after, [*masks])) is not None:
-                return replace(found, guards=(guard, *found.guards))
+                other = found.other if dead is None else found.other | {dead}
+                return replace(found, guards=(guard, *found.guards), other=other)
         except NotApplicable as refused:
             reason = refused
     raise reason

@@ -24,16 +24,24 @@ from typing import TypeAlias
 import libcst as cst
 
 from tilewright.playbook.analyses.bounded_scores import BoundedScores, bounded_scores, product_of
+from tilewright.playbook.analyses.chunk_loops import plain_target
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, range_of, reaching
 from tilewright.playbook.analyses.expressions import imported, text_of
 from tilewright.playbook.analyses.loop_bounds import all_of
 from tilewright.playbook.analyses.masked_tiles import filled_with
-from tilewright.playbook.analyses.online_loops import OnlineLoop, Update, block_around, online_loop, updates_of
+from tilewright.playbook.analyses.online_loops import (
+    OnlineLoop,
+    Update,
+    block_around,
+    online_loop,
+    reads_of,
+    updates_of,
+)
 from tilewright.playbook.analyses.online_state import refuse_other_reads
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription, KernelFacts, NotApplicable, Site, refusal
 from tilewright.playbook.rewriting import Rewritable, Rewriting
-from tilewright.source.syntax import Expression, Function, Source, dotted
+from tilewright.source.syntax import Expression, Function, Line, Source, dotted
 
 NO_MAXIMUM = "no maximum"
 LIMITS = {"exp2": 75.0, "exp": 51.9}
@@ -106,10 +114,32 @@ def _bounded(source: Source, function: Function, loop: cst.For, updates: Sequenc
     for update in updates:
         try:
             found = online_loop(source, loop, update)
-            return found, bounded_scores(source, function, found.scores)
+            scores = bounded_scores(source, function, found.scores)
+            _refuse_other_scores(source, function, found, scores)
+            return found, scores
         except NotApplicable as reason:
             last = reason
     raise last
+
+
+def _refuse_other_scores(source: Source, function: Function, loop: OnlineLoop, scores: BoundedScores) -> None:
+    """Refuses scores that are read for more than the maximum and the terms: other numbers may hide them now."""
+    masks = (each for mask in scores.masks for each in source.parents(mask.fill) if isinstance(each, Line))
+    lines = {*scores.lines, *masks} if scores.masks else set()
+    last = next(each for each in source.parents(loop.scores) if isinstance(each, Line))
+    known = {*lines, last, loop.update.statement, *loop.update.other, *scores.other}
+    first = min(map(source.place, lines), default=(0, 0))
+    for name in {plain_target(line) for line in lines}:
+        for read in reads_of(source, name, function):
+            around, place = set(source.parents(read)), source.place(read)
+            is_term = plain_target(last) == name and place > source.place(last)
+            here = loop.loop in around
+            if here and not (known & around or place < first or is_term):
+                raise NotApplicable(f"{source.name}:{place[0]}: {name} is read for more than its terms")
+            if not here and not any(
+                list(updates_of(source, function, each)) for each in around if isinstance(each, cst.For)
+            ):
+                raise NotApplicable(f"{source.name}:{place[0]}: {name} is read outside of the loop")
 
 
 def _conditions(source: Source, function: Function, loop: OnlineLoop, scores: BoundedScores) -> tuple[str, ...]:
