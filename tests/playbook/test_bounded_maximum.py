@@ -211,6 +211,7 @@ REFUSED = {
     "a wrong order": (CARRY, f"{CARRY}        weight = weight * ct.exp(highest - higher)\n", "after it is assigned"),
     "stored scores": (CARRY, f"{CARRY}        ct.store(out, (m, n), score)\n", "score is read for more"),
     "scores of the last keys": ("total / weight)", "total / weight + ct.max(score))", "score is read outside"),
+    "scores of the last tile": ("(TILE, 32), ct.float32))", "(TILE, 32), ct.float32) + score)", "score is read"),
     "a store": (CARRY, f"{CARRY}        ct.store(out, (m, 0), total)\n", "total is more than"),
 }  # fmt: skip
 
@@ -244,6 +245,34 @@ HELPED_REFUSED = {
 def test_what_it_leaves_alone_in_helpers(old: str, new: str, reason: str, tmp_path: Path) -> None:
     assert old in INNER
     refused(INNER.replace(old, new, 1), reason, tmp_path)
+
+
+BODY = CAPPED[CAPPED.index("    m = ct.bid(0)\n") : CAPPED.index("\n\ndef reference")]
+LOOP = BODY[BODY.index("    # over all keys") : BODY.index("    ct.store(out")]
+TILES = "    for m in range(ct.bid(0), 2, ct.num_blocks(0)):\n" + "".join(
+    f"    {line}\n" for line in BODY.splitlines()[1:] if line
+)
+FORMS = {
+    "a persistent grid": CAPPED.replace(BODY, TILES),
+    "two loops": CAPPED.replace(LOOP, LOOP + LOOP),
+    "two statements": CAPPED.replace("* fade + ct.sum", "* fade\n        weight += ct.sum"),
+    "a call": CAPPED.replace("total / weight", "ct.truediv(total, weight)"),
+    "a branch": CAPPED.replace("        score = ct.tanh", "        if CAP > 1.0:\n            score = ct.tanh"),
+}
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_other_forms_of_the_loop(text: str, tmp_path: Path) -> None:
+    q, k, v = np.random.default_rng(3).normal(0, 1, (3, 100, 16))
+    old, new = both(text, tmp_path, {"q": 6 * q, "k": k, "v": v})
+    np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "other", [LOOP.replace("ct.tanh(score / CAP) * CAP", "score * 1.0"), "    weight = weight * 0.5\n"]
+)
+def test_all_loops_of_a_sum_change_or_none(other: str, tmp_path: Path) -> None:
+    refused(CAPPED.replace(LOOP, LOOP + other), "", tmp_path)
 
 
 def test_it_changes_nothing_twice(tmp_path: Path) -> None:

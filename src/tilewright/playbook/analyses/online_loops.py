@@ -331,11 +331,7 @@ class _LoopReader:
         return plain_target(line) or (dotted(target) if target is not None else "")
 
     def _line(self, node: cst.CSTNode) -> Line:
-        around = (node, *self.source.parents(node))
-        line = next((each for each in around if isinstance(each, Line)), None)
-        if line is None:
-            raise self._refused(node, "a condition reads the maximum or a sum")
-        return line
+        return line_around(self.source, node)
 
     def _top(self, node: cst.CSTNode) -> int:
         """Returns the place of the loop's own statement around a node."""
@@ -368,6 +364,16 @@ def _is_label(source: Source, node: cst.Name) -> bool:
         case cst.Element() as element:
             return isinstance(source.parent(source.parent(element) or element), (cst.AssignTarget, cst.For))
     return False
+
+
+def line_around(source: Source, node: cst.CSTNode) -> Line:
+    """Returns the statement around a node, which is one line. Raises `NotApplicable` if the node is in a condition."""
+    for each in (node, *source.parents(node)):
+        if isinstance(each, Line):
+            return each
+        if isinstance(each, cst.BaseCompoundStatement):
+            break
+    raise NotApplicable(f"{source.name}:{source.place(node)[0]}: a condition reads the maximum, scores or sums")
 
 
 def block_around(source: Source, nodes: Sequence[cst.CSTNode]) -> cst.IndentedBlock:

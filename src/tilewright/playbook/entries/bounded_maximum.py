@@ -13,6 +13,9 @@ form.
 An exponential is from 2^-75 to 2^75. So 2^20 terms may have values up to 2^31 in float32 and bfloat16, and values from
 2^-51 are normal numbers. A masked score has 2^-112, or 0 if it is -inf: at most 2^-37 of any other. A row that is
 masked everywhere is the mean of the values as before, or no number. Only its values under 2^-14 lose precision.
+
+Terms are rounded to bfloat16 before they are multiplied by values. The largest one was 1, and exact; now it is rounded
+as all others are, by at most 2^-8. So a row with one large term may be off by one more unit in its last place.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from tilewright.playbook.analyses.online_loops import (
     OnlineLoop,
     Update,
     block_around,
+    line_around,
     online_loop,
     reads_of,
     updates_of,
@@ -126,15 +130,16 @@ def _refuse_other_scores(source: Source, function: Function, loop: OnlineLoop, s
     """Refuses scores that are read for more than the maximum and the terms: other numbers may hide them now."""
     masks = (each for mask in scores.masks for each in source.parents(mask.fill) if isinstance(each, Line))
     lines = {*scores.lines, *masks} if scores.masks else set()
-    last = next(each for each in source.parents(loop.scores) if isinstance(each, Line))
+    last = line_around(source, loop.scores)
     known = {*lines, last, loop.update.statement, *loop.update.other, *scores.other}
     first = min(map(source.place, lines), default=(0, 0))
     for name in {plain_target(line) for line in lines}:
+        starts = [source.place(line) for line in loop.loop.body.body if plain_target(line) == name]
         for read in reads_of(source, name, function):
-            around, place = set(source.parents(read)), source.place(read)
+            around, place = set(source.parents(read)), source.place(line_around(source, read))
             is_term = plain_target(last) == name and place > source.place(last)
             here = loop.loop in around
-            if here and not (known & around or place < first or is_term):
+            if here and not (known & around or min(starts, default=first) < place < first or is_term):
                 raise NotApplicable(f"{source.name}:{place[0]}: {name} is read for more than its terms")
             if not here and not any(
                 list(updates_of(source, function, each)) for each in around if isinstance(each, cst.For)
