@@ -195,6 +195,14 @@ def plain_target(statement: cst.CSTNode) -> str:
     return ""
 
 
+def assigned_value(statement: cst.CSTNode) -> Expression | None:
+    """Returns the value of a plain assignment; None for any other statement."""
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.Assign(value=value)]) if plain_target(statement):
+            return value
+    return None
+
+
 def _assigning(statement: cst.BaseStatement, name: str) -> cst.BaseStatement:
     assert isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Assign)
     target = statement.body[0].targets[0].with_changes(target=cst.Name(name))

@@ -80,7 +80,7 @@ def line_of(text: str) -> Line:
     return statement
 
 
-def _log2_e_names(source: Source) -> list[str]:
+def log2_e_names(source: Source) -> list[str]:
     """Returns the names of the constants of ``source`` that equal log₂ e."""
     return [
         name
@@ -91,12 +91,12 @@ def _log2_e_names(source: Source) -> list[str]:
 
 def log2_e_name(source: Source, function: str) -> str:
     """Returns the name of the constant log₂ e in ``source``; if there is none, a name that is not used yet."""
-    return next(iter(_log2_e_names(source)), None) or fresh_in(source, function, "LOG2_E")
+    return next(iter(log2_e_names(source)), None) or fresh_in(source, function, "LOG2_E")
 
 
 def with_log2_e(source: Source, name: str) -> str:
     """Returns the text with the constant log₂ e defined as ``name`` below the imports, if not already defined."""
-    if name in _log2_e_names(source):
+    if name in log2_e_names(source):
         return source.text
     imports = [
         index

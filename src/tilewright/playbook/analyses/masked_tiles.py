@@ -322,11 +322,12 @@ def negated(test: str) -> str:
 
 def hidden_constant(source: Source, node: Expression) -> str | None:
     """Returns `ZERO` or `LOW` for a constant, or a tile filled with it; None for anything else."""
-    value = _constant(source, node)
+    value = filled_with(source, node)
     return None if value is None else ZERO if value == 0 else LOW if value <= LOWEST else None
 
 
-def _constant(source: Source, node: Expression, depth: int = 0) -> float | None:
+def filled_with(source: Source, node: Expression, depth: int = 0) -> float | None:
+    """Returns the value of a constant, or of a tile filled with it; None for anything else."""
     if (value := number(node)) is not None:
         return value
     if dotted(node).endswith(("NEG_INF", "neg_inf")) and "." in dotted(node):
@@ -341,14 +342,14 @@ def _constant(source: Source, node: Expression, depth: int = 0) -> float | None:
             return 0.0
         case cst.Call() if tile_call(source, node) == "full" and depth < _DEPTH:
             filled = argument(node, "fill_value", 1)
-            return None if filled is None else _constant(source, filled, depth + 1)
+            return None if filled is None else filled_with(source, filled, depth + 1)
         case cst.Name(value=name) if depth < _DEPTH:
             found = reaching(source, name, node)
             if found is not None and found.value is not None:
-                return _constant(source, found.value, depth + 1)
+                return filled_with(source, found.value, depth + 1)
             if found is not None and found.node is source.module:
                 values = values_by_name(source, source.module).get(name, ())
-                return _constant(source, values[0], depth + 1) if len(values) == 1 else None
+                return filled_with(source, values[0], depth + 1) if len(values) == 1 else None
     return None
 
 
