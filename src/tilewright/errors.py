@@ -22,6 +22,7 @@ import difflib
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 
 class TilewrightError(Exception):
@@ -103,6 +104,11 @@ def place_in_task(error: BaseException) -> str | None:
     """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None if there is none."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):
+        if is_task_code(frame):
             place = f"{Path(frame.f_code.co_filename).name}:{line}"
     return place
+
+
+def is_task_code(frame: FrameType) -> bool:
+    """Returns whether the code that a frame runs is in a task file."""
+    return str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_")

@@ -459,6 +459,7 @@ def test_a_comparison_fits_a_terminal_of_80_columns(run: Run, monkeypatch: pytes
         ("task = make(space=[])", r"space is .*list.*; pass tilewright\.Space"),
         ("task = make(workloads={})", r"has no workloads"),
         ("raise SystemExit(1)", r"ops\.py"),
+        ("import os\nos._exit(0)", r"ops\.py:\d+: does not import: SystemExit: it calls os\._exit\(0\)"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -468,6 +469,13 @@ def test_a_task_file_that_cannot_be_used(run: Run, task_file: TaskFile, command:
     assert json.loads(ran.out) == {
         "error": {"kind": "request", "message": ran.error.removeprefix("error: "), "exit_code": 2}
     }
+
+
+def test_a_process_that_a_task_file_forks_may_end(run: Run, task_file: TaskFile) -> None:
+    where = task_file(
+        "import os\nchild = os.fork()\nif not child:\n    os._exit(0)\nos.waitpid(child, 0)\ntask = make()"
+    )
+    assert run("inspect", where, "--arch", "sm_90", "--config", "TILE=256").code == 0
 
 
 def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
