@@ -471,6 +471,13 @@ def test_a_task_file_that_cannot_be_used(run: Run, task_file: TaskFile, command:
     }
 
 
+def test_an_error_in_serves_names_the_shape_and_the_line(run: Run, task_file: TaskFile) -> None:
+    where = task_file("task = make(serves=lambda N: N >= 4096 or N // 0)")
+    ran = run("check", where, "--arch", "sm_90")
+    assert ran.code == 2
+    assert re.search(r"serves of task '\w+' for N=\d+ failed: ops\.py:\d+: ZeroDivisionError", ran.error), ran.error
+
+
 def test_a_process_that_a_task_file_forks_may_end(run: Run, task_file: TaskFile) -> None:
     where = task_file(
         "import os\nchild = os.fork()\nif not child:\n    os._exit(0)\nos.waitpid(child, 0)\ntask = make()"
