@@ -33,7 +33,7 @@ from tilewright.records import Built, Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
 from tilewright.tools import child
-from tilewright.tune.searching import Searching, TimeLimit
+from tilewright.tune.workload_search import Searching, TimeLimit
 
 if TYPE_CHECKING:  # not loaded before the first compilers run
     from tilewright.tune.field import Field

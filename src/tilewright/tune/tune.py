@@ -32,7 +32,7 @@ from tilewright.task.task import Task
 from tilewright.tools.background import in_thread
 from tilewright.tune.run import GpuKind, TuneOptions, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
-from tilewright.tune.searching import Limits, TimeLimit
+from tilewright.tune.workload_search import Limits, TimeLimit
 
 if TYPE_CHECKING:
     from tilewright.executors.base import Executor
