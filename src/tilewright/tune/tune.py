@@ -2,7 +2,7 @@
 
     task → space → search → compile → screen → verify → race → decide → ledger
 
-`tune_kinds` calls the stages in this order, once for each kind of GPU. `searching.py` asks the strategy what to
+`tune_kinds` calls the stages in this order, once for each kind of GPU. `workload_search.py` asks the strategy what to
 compile. `schedule.py` compiles some workloads while others are verified and raced. `field.py` collects the results for
 the candidates of a workload. Without a GPU of the requested architecture, the interpreter verifies and nothing is
 raced. The result is then predicted, not measured.
