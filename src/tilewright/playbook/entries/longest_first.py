@@ -8,6 +8,7 @@ longest blocks of all heads first. It touches the data of all heads at once, whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from tilewright.playbook.analyses.dataflow import (
 )
 from tilewright.playbook.analyses.expressions import fitting, imported
 from tilewright.playbook.analyses.helper_calls import calls_of
+from tilewright.playbook.analyses.index_bounds import MOST
 from tilewright.playbook.analyses.loop_bounds import Header, counted
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
@@ -72,8 +74,12 @@ class LongestFirst(Rewriting[BlockId]):
         return (unless_refused(lambda: list(self.places(source, kernel))) or []) if kernel else []
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        most = max(math.prod(launch.grid) for launch in facts.launches)
+        values = (REVERSED, OF_ALL) if most < MOST else (REVERSED,)  # `_of_all` numbers the blocks of both axes
         return [
-            place.site(source) for place in self.found(source, facts) if place.is_sure or _grows(source, facts, place)
+            place.site(source, values=tuple(value for value in values if value in place.rewrites))
+            for place in self.found(source, facts)
+            if place.is_sure or _grows(source, facts, place)
         ]
 
     def places(self, source: Source, function: Function) -> Iterator[BlockId]:
