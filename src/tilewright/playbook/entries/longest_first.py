@@ -132,7 +132,7 @@ def _refuse_waiting(source: Source, kernel: Function) -> None:
     for each in effects:
         breaking = (loop for loop in source.every(cst.For, each.function) if breaks_of(source, loop))
         for loop in (*source.every(cst.While, each.function), *breaking):
-            if not each.is_pure(loop) or (shared and any(map(each.is_load, source.every(cst.Call, loop)))):
+            if not each.is_pure(loop) or (shared and each.loads(loop)):
                 raise NotApplicable(f"{source.name}:{source.place(loop)[0]}: this loop may wait for another block")
 
 
