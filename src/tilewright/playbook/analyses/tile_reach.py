@@ -40,7 +40,7 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     Raises `NotApplicable` if an index does not count tiles.
     """
     array = dotted(call.args[0].value) if call.args else ""
-    kernel = source.functions[source.function_of(call)]
+    kernel = source.function_around(call)
     if array not in parameters(kernel):
         raise NotApplicable(f"{array or source.code(call.args[0].value)} is not an array parameter of the kernel")
     if argument(call, "mask") is not None or argument(call, "order") is not None:

@@ -154,7 +154,7 @@ def _grows(source: Source, facts: KernelFacts, place: BlockId) -> bool:
     """Returns whether the blocks of the launches with larger ids have clearly longer loops than the others."""
     header, block = Header.of(source, place.loop), f"(1 + bid({place.axis}))"
     iterations = header.iterations(*header.whole)
-    function = source.functions[source.function_of(place.loop)]
+    function = source.function_around(place.loop)
     blocks = counted(source, facts, function, place.loop, "1", block)
     weighted = counted(source, facts, function, place.loop, iterations, f"{block} * {iterations}")
     if blocks is None or weighted is None:

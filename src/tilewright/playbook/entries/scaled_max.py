@@ -117,7 +117,7 @@ def _factors(source: Source, node: Expression | None) -> tuple[cst.Name, Express
             return None
     if (operands := operands_of(node)) is None:
         return None
-    scalar = partial(is_scalar, source, source.functions[source.function_of(node)])
+    scalar = partial(is_scalar, source, source.function_around(node))
     tile, scale = operands if divided or not scalar(operands[0]) else operands[::-1]
     return (tile, scale) if isinstance(tile, cst.Name) and not scalar(tile) else None
 
@@ -177,7 +177,7 @@ def _text(source: Source, found: ScaledMaximum, always: bool) -> str:
 def _is_positive(source: Source, found: ScaledMaximum) -> bool:
     """Returns whether the scale is known to be above 0. Raises `NotApplicable` if the maximum cannot be scaled."""
     scale, bounds = source.code(found.scale), range_of_values(source, found.scale)
-    function = source.functions[source.function_of(found.call)]
+    function = source.function_around(found.call)
     if not is_scalar(source, function, found.scale):
         raise _refused(source, found, f"{scale} is not known to be a scalar")
     if not Floats(source, function).has(found.product):
@@ -191,7 +191,7 @@ def _is_positive(source: Source, found: ScaledMaximum) -> bool:
 
 def _uses(source: Source, found: ScaledMaximum) -> list[Expression]:
     """Returns the expressions with the text of the product that are no argument of a maximum."""
-    function = source.functions[source.function_of(found.call)]
+    function = source.function_around(found.call)
     maxima = [argument(call, "x", 0) for call in source.calls("max", "min", inside=function)]
     every: list[Expression] = [*source.every(cst.BinaryOperation, function), *source.calls(*_PRODUCTS, inside=function)]
     text = source.code(bare(found.product))
