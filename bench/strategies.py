@@ -59,7 +59,7 @@ from tilewright.space.space import Space
 from tilewright.strategies import halving, informed, strategy_of
 from tilewright.strategies.base import Batch, Outcomes, Search, SearchSpace, Strategy, batches
 from tilewright.task.loading import load_task
-from tilewright.tune.searching import Limits, Searching, TimeLimit
+from tilewright.tune.workload_search import Limits, Searching, TimeLimit
 
 HERE = BENCH
 RECORDED = (HERE / "recorded" / "h200-2026-11-23.json.gz", HERE / "recorded" / "h200-2026-11-24.json.gz")

@@ -22,6 +22,10 @@ import difflib
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
+
+SHOWN = 12
+"""The most names that a message lists next to the likely one."""
 
 
 class TilewrightError(Exception):
@@ -44,7 +48,8 @@ class SpaceError(RequestError):
 
 class UnknownChoice(RequestError):
     def __init__(self, kind: str, given: object, known: Iterable[object]):
-        super().__init__(f"unknown {kind} '{given}'; {choices(given, known)}")
+        named = f"unknown {kind} '{given}'" if str(given) else f"the name of the {kind} is empty"
+        super().__init__(f"{named}; {choices(given, known)}")
 
 
 class GridNotFound(RequestError):
@@ -76,10 +81,15 @@ class StorageError(MachineError):
 
 
 def choices(given: object, known: Iterable[object]) -> str:
-    """Returns the end of a message about an unknown name, such as ``known: TILE_M, TILE_N; did you mean 'TILE_M'?``."""
+    """Returns the end of a message about an unknown name, such as ``did you mean 'TILE_M'? known: TILE_M, TILE_N``.
+
+    Next to a likely name, a long list is cut. Without one, all names are listed.
+    """
     names, text = [str(name) for name in known], str(given)
     near = difflib.get_close_matches(text, names, 1) or [name for name in names if name.lower() == text.lower()]
-    return f"known: {', '.join(names) or 'none'}" + (f"; did you mean '{near[0]}'?" if near else "")
+    if near and len(names) > SHOWN:
+        names = [*names[: SHOWN - 1], f"and {len(names) - SHOWN + 1} more"]
+    return (f"did you mean '{near[0]}'? " if near else "") + f"known: {', '.join(names) or 'none'}"
 
 
 def first_line(text: str, otherwise: str = "") -> str:
@@ -103,6 +113,11 @@ def place_in_task(error: BaseException) -> str | None:
     """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None if there is none."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):
+        if is_task_code(frame):
             place = f"{Path(frame.f_code.co_filename).name}:{line}"
     return place
+
+
+def is_task_code(frame: FrameType) -> bool:
+    """Returns whether the code that a frame runs is in a task file."""
+    return str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_")

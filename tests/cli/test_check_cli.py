@@ -176,7 +176,7 @@ def test_mistakes_are_one_line(file: str, capsys: pytest.CaptureFixture[str], op
 
 def test_engines_are_named(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", f"{file}:right", "--engine", "tpu"]) == 2
-    assert "unknown engine 'tpu'; known: interpreter, gpu" in capsys.readouterr().err
+    assert "unknown engine 'tpu'; did you mean 'gpu'? known: interpreter, gpu" in capsys.readouterr().err
     if detect() is None:
         assert cli.main(["check", f"{file}:right", "--engine", "gpu"]) == 3
         assert "--engine interpreter needs none" in capsys.readouterr().err

@@ -459,6 +459,7 @@ def test_a_comparison_fits_a_terminal_of_80_columns(run: Run, monkeypatch: pytes
         ("task = make(space=[])", r"space is .*list.*; pass tilewright\.Space"),
         ("task = make(workloads={})", r"has no workloads"),
         ("raise SystemExit(1)", r"ops\.py"),
+        ("import os\nos._exit(0)", r"ops\.py:\d+: does not import: SystemExit: it calls os\._exit\(0\)"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -468,6 +469,20 @@ def test_a_task_file_that_cannot_be_used(run: Run, task_file: TaskFile, command:
     assert json.loads(ran.out) == {
         "error": {"kind": "request", "message": ran.error.removeprefix("error: "), "exit_code": 2}
     }
+
+
+def test_an_error_in_serves_names_the_shape_and_the_line(run: Run, task_file: TaskFile) -> None:
+    where = task_file("task = make(serves=lambda N: N >= 4096 or N // 0)")
+    ran = run("check", where, "--arch", "sm_90")
+    assert ran.code == 2
+    assert re.search(r"serves of task '\w+' for N=\d+ failed: ops\.py:\d+: ZeroDivisionError", ran.error), ran.error
+
+
+def test_a_process_that_a_task_file_forks_may_end(run: Run, task_file: TaskFile) -> None:
+    where = task_file(
+        "import os\nchild = os.fork()\nif not child:\n    os._exit(0)\nos.waitpid(child, 0)\ntask = make()"
+    )
+    assert run("inspect", where, "--arch", "sm_90", "--config", "TILE=256").code == 0
 
 
 def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
@@ -480,13 +495,13 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
     ("arguments", "said"),
     [
         (("inspect", "missing.py"), "no such task file: missing.py"),
-        (("inspect", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; known: sm_80, sm_86"),
-        (("tune", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; known: sm_80, sm_86"),
+        (("inspect", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; did you mean 'sm_90'? known: sm_80"),
+        (("tune", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; did you mean 'sm_90'? known: sm_80"),
         (("tune", RMS_NORM, "--arch", "sm_90", "--strategy", "genetic"), "unknown strategy 'genetic'; known: "),
         (("inspect", RMS_NORM, "--arch", "sm_90a"), "write sm_90"),
         (("inspect", RMS_NORM, "--arch", " , "), "names no architecture; known: sm_80"),
         (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILE_Q=1"),
-         "unknown knob 'TILE_Q'; known: TILE_M, BLOCKS_PER_SM"),
+         "unknown knob 'TILE_Q'; did you mean 'TILE_M'? known: TILE_M, BLOCKS_PER_SM"),
         (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILE_M"), "not of the form knob=value"),
         (("inspect", RMS_NORM, "--arch", "sm_90", "--workload", "huge"), "unknown workload 'huge'; known: 16384x"),
         (("tune", RMS_NORM, "--arch", "sm_90", "--workload", "huge"), "unknown workload 'huge'; known: 16384x"),

@@ -154,7 +154,7 @@ def test_a_beginning_of_several_keys_lists_them(run: Run) -> None:
 @pytest.mark.parametrize("command", ["list", "export", "verify"])
 def test_a_kernel_that_is_not_there_names_the_kernels(filled: Run, command: str) -> None:
     ran = filled(command, "soft")
-    assert ran.code == 2 and "unknown kernel 'soft'; known: matmul, softmax" in ran.error
+    assert ran.code == 2 and "unknown kernel 'soft'; did you mean 'softmax'? known: matmul, softmax" in ran.error
 
 
 # export, import

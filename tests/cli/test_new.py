@@ -101,7 +101,7 @@ def test_a_file_with_kernels_gets_a_task_beside_it(capsys: pytest.CaptureFixture
 
 def test_one_of_several_kernels_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     Path("ops.py").write_text(OPS)
-    assert "unknown kernel in ops.py 'othr'; known: attend, other; did you mean" in error(
+    assert "unknown kernel in ops.py 'othr'; did you mean 'other'? known: attend, other" in error(
         capsys, "new", "ops.py", "--kernel", "othr"
     )
     assert cli.main(("new", "ops.py", "--kernel", "other", "--json")) == 0
@@ -131,7 +131,7 @@ def test_mistakes_are_one_line_and_nothing_is_overwritten(capsys: pytest.Capture
     assert "holds neither a task nor a cuTile or Triton kernel" in error(capsys, "new", "empty.py")
     Path("broken.py").write_text("def f(:\n")
     assert "broken.py:1" in error(capsys, "new", "broken.py")
-    assert "unknown kind 'matml'; known: elementwise" in error(capsys, "new", "mine.py", "--kind", "matml")
+    assert "unknown kind 'matml'; did you mean 'matmul'? known: " in error(capsys, "new", "mine.py", "--kind", "matml")
     assert "is not a Python file" in error(capsys, "new", "mine.txt")
     assert "cannot write" in error(capsys, "new", "nowhere/mine.py", "--arch", "sm_90")
     assert "there is no mine.py" in error(capsys, "new", "mine.py", "--kernel", "x")
@@ -243,7 +243,7 @@ def test_the_examples_are_listed_and_written(capsys: pytest.CaptureFixture[str])
     assert cli.main(("example", "rope")) == 0
     assert Path("rope.py").read_text() == (ROOT / "examples" / "rope.py").read_text()
     assert "rope.py exists" in error(capsys, "example", "rope")
-    assert "unknown example 'rop'; known: cute_gemm, fmha" in error(capsys, "example", "rop")
+    assert "unknown example 'rop'; did you mean 'rope'? known: cute_gemm, fmha" in error(capsys, "example", "rop")
 
 
 def test_an_example_comes_with_the_files_that_it_imports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,7 +129,7 @@ def test_the_run_ends_with_the_limit_and_what_became_of_each_move(run: Run, tmp_
     assert found["rung"] == "machine code and predicted time" and found["limit"]["evidence"]
     outcomes = {move["entry"]: move["outcome"] for move in found["moves"]}
     assert outcomes and all(
-        words.startswith(("kept", "reverted", "failed", "not possible", "not tried", "does not apply"))
+        words.startswith(("kept", "reverted", "waits", "failed", "not possible", "not tried", "does not apply"))
         for words in outcomes.values()
     )
 

@@ -97,7 +97,7 @@ def test_a_worker_that_was_started_early_is_taken_over(monkeypatch: pytest.Monke
 
 
 def test_an_unknown_name_is_answered_with_the_choices() -> None:
-    with pytest.raises(UnknownChoice, match="unknown executor 'slrum'; known: local"):
+    with pytest.raises(UnknownChoice, match="unknown executor 'slrum'; did you mean 'slurm'. known: local"):
         executor_of("slrum")
 
 

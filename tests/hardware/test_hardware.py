@@ -224,7 +224,7 @@ def test_boards_travel_to_child_processes_and_into_records() -> None:
 
 
 def test_unknown_names_list_the_choices() -> None:
-    with pytest.raises(UnknownChoice, match=r"unknown architecture 'sm_75'; known: sm_80, .*sm_121"):
+    with pytest.raises(UnknownChoice, match=r"unknown architecture 'sm_75'; did you mean '.*'. known: sm_80, .*sm_121"):
         architecture("sm_75")
     with pytest.raises(UnknownChoice, match=r"unknown board 'V100'; known: .*H200"):
         board("V100")

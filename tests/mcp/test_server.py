@@ -199,7 +199,7 @@ def test_a_call_that_is_cancelled_ends_its_job(mode: str, tmp_path: Path) -> Non
 
 
 def test_wrong_calls_are_one_line_with_the_choices(tmp_path: Path) -> None:
-    assert "no argument 'workload'; known: task, workloads" in refused("tune", task="a.py", workload=["a"])
+    assert "no argument 'workload'; did you mean 'workloads'? " in refused("tune", task="a.py", workload=["a"])
     assert "unknown tool 'tun'" in refused("tun") and "did you mean 'tune'?" in refused("tun")
     assert refused("tune", task="a.py", top="many").startswith("tune: top: Input should be a valid integer")
     assert refused("tune", task="a.py", workloads="odd") == "tune: workloads: give a list of texts, not one text"

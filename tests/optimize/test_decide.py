@@ -96,7 +96,7 @@ class Machine:
 
 def affordable(source: str, number: int) -> int:
     """Rounds of a capture that fit into its share of the look's time: four launches each, with their flushes."""
-    share = PLAN[number].budget.share(PLAN[number].captures)
+    share = PLAN[number].budget.divided(PLAN[number].captures)
     fits = int(share.seconds * 1e6 / (4 * (recorded()[source][0] + FLUSH_US)))
     return max(share.fewest, min(share.rounds, fits))
 

@@ -491,6 +491,7 @@ def test_a_change_of_form_is_never_kept_on_a_prediction(tmp_path: Path, monkeypa
     evidence = report("latest")
     for view in (evidence.markdown(), evidence.html()):
         assert "Candidates to confirm on a GPU" in view and Path(change.patch).name in view
+    assert f"{name}: waits" in evidence.markdown() and ">waits</span>" in evidence.html()
     # the command, on this machine: for another architecture, because there is no GPU
     words = shlex.split(change.command)
     assert words[:2] == ["tilewright", "optimize"] and words[3:] == ["--change", change.patch]

@@ -101,10 +101,30 @@ else:
 """
 DIVIDED = "if STEP > 0:\n    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0) // STEP,), (TILE,)))"
 COUNTED = """
-tile = ct.load(x, (0,), (1,)).item().astype(ct.int32)
+tile = min(ct.bid(0), 1)
 if STEP > 0:
     ct.store(y, (tile,), ct.zeros((STEP,), ct.float32))
 """
+LOADED = """
+tile = ct.load(x, (0,), (1,)).item().astype(ct.int32)
+ct.store(y, (tile,), ct.zeros((TILE,), ct.float32))
+"""
+HELPED = """
+def first(x):
+    return ct.load(x, (0,), (1,)).item().astype(ct.int32)
+
+@ct.kernel"""
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in a helper", "in the kernel"])
+def test_a_tile_number_that_is_loaded_may_be_minus_1(inside: bool, tmp_path: Path) -> None:
+    text = copy(LOADED, shape='("M",)')
+    if inside:
+        text = text.replace("ct.load(x, (0,), (1,)).item().astype(ct.int32)", "first(x)")
+        text = text.replace("\n@ct.kernel", HELPED, 1)
+    source = Source("task.py", text)
+    changed = [ENTRY.apply(source, site, EVERY) for site in ENTRY.sites(source, facts_of(loaded(text, tmp_path)))]
+    assert not any("ct.store(y, (tile,), ct.zeros((TILE,), ct.float32), " in each for each in changed)
 
 
 @pytest.mark.parametrize("body", [STEPPED, DIVIDED, COUNTED], ids=["a step", "a divisor", "a tile"])

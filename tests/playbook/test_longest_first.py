@@ -60,6 +60,13 @@ def test_the_longest_of_all_start_first(tmp_path: Path) -> None:
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
+@pytest.mark.parametrize(("rows", "values"), [(1 << 20, {REVERSED}), ((1 << 20) - 1, {REVERSED, OF_ALL})])
+def test_the_number_of_a_block_has_31_bits(rows: int, values: set[str], tmp_path: Path) -> None:
+    text = CAUSAL.replace("(32, -(-N // 16))", f"({rows}, 1 << 11)")
+    [site] = ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
+    assert set(site.values) == values
+
+
 def test_all_reads_of_both_ids_are_exchanged(tmp_path: Path) -> None:
     text = CAUSAL.replace("ct.store(y, (row, column)", "ct.store(y, (ct.bid(0), ct.bid(1))")
     new = applied(ENTRY, text, tmp_path, OF_ALL)
@@ -70,8 +77,10 @@ def test_all_reads_of_both_ids_are_exchanged(tmp_path: Path) -> None:
 def test_one_axis_has_no_others_to_wait_for(tmp_path: Path) -> None:
     """The ids of axis 1 count slowest: the longest of all are first once they are reversed."""
     for text in (
-        CAUSAL.replace("ct.bid(0), ct.bid(1)", "ct.bid(0), 0").replace("(K, -(-N // 16))", "(K,)"),
-        CAUSAL.replace("ct.bid(0), ct.bid(1)", "ct.bid(1), ct.bid(0)").replace("(K, -(-N // 16))", "(-(-N // 16), K)"),
+        CAUSAL.replace("ct.bid(0), ct.bid(1)", "ct.bid(0), 0").replace("(32, -(-N // 16))", "(32,)"),
+        CAUSAL.replace("ct.bid(0), ct.bid(1)", "ct.bid(1), ct.bid(0)").replace(
+            "(32, -(-N // 16))", "(-(-N // 16), 32)"
+        ),
     ):
         [site] = ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
         assert site.values == (REVERSED,)

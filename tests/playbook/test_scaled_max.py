@@ -158,17 +158,18 @@ def refused(text: str, reason: str, folder: Path) -> None:
         raise NotApplicable(ENTRY.why_not(source, facts))
 
 
-def test_a_tile_of_a_function_is_no_scale(tmp_path: Path) -> None:
-    """Unless the function says that it takes a number."""
+def test_a_scale_that_a_helper_gets(tmp_path: Path) -> None:
+    """Other files may call a library's helper with integers, or with a scale that is a tile."""
     helper = "def highest_of(x, s):\n    return ct.max(x * s, axis=1, keepdims=True)\n\n\n@ct.kernel\ndef attention("
     text = CAUSAL.replace(HIGHEST, "highest_of(score, 0.25)").replace("@ct.kernel\ndef attention(", helper)
-    assert not ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
-    noted = (
-        text.replace("(x, s)", "(x, s: float)")
-        .replace("x * s", "t * s")
-        .replace("    return", "    t = x + 0\n    return")
-    )
-    assert ENTRY.sites(Source("task.py", noted), launch_facts(noted, tmp_path))
+    library = text[: text.index("def reference")]
+    assert ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
+    for code, found in ((library, 0), (library.replace("highest_of", "_highest_of"), 1)):
+        assert len(ENTRY.sites(Source("library.py", code), launch_facts(text, tmp_path))) == found
+    tiles = text.replace("score, 0.25", "score, highest")
+    assert not ENTRY.sites(Source("task.py", tiles), launch_facts(tiles, tmp_path))
+    copied = tiles.replace("x * s", "x * t").replace("    return ct.max", "    t = s\n    return ct.max")
+    assert not ENTRY.sites(Source("task.py", copied), launch_facts(copied, tmp_path))
 
 
 @pytest.mark.parametrize("scale", ['float("inf")', "2.0"])

@@ -9,8 +9,8 @@ import pytest
 from tests.playbook.kit import verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SCALE_ROWS, applied, launch_facts
 
-from tilewright.playbook.analyses import independence
-from tilewright.playbook.analyses.independence import waiting
+from tilewright.playbook.analyses import independent_accesses
+from tilewright.playbook.analyses.independent_accesses import waiting
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.tokens import ENTRY
 from tilewright.source.syntax import Source
@@ -120,5 +120,5 @@ def test_findings_say_why_nothing_is_known(tmp_path: Path) -> None:
 def test_a_kernel_with_too_many_accesses_is_not_compared_for_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(independence, "MOST_COMPARISONS", 0)
+    monkeypatch.setattr(independent_accesses, "MOST_COMPARISONS", 0)
     assert waiting(launch_facts(SAME_HALF, tmp_path)) == "the kernel has too many accesses to compare them"

@@ -73,7 +73,7 @@ def test_a_bare_script_gets_an_interpreter(tree: Path) -> None:
     ("line", "said"),
     [
         ("", "the command is empty"),
-        ("python trian.py", "no file trian.py in .*; known: train.py; did you mean 'train.py'"),
+        ("python trian.py", "no file trian.py in .*; did you mean 'train.py'. known: train.py"),
         ("trian.py", "no file trian.py"),
         ("python", "python has no script"),
         ("python -c 'print(1)'", "python -c has no file to change"),

@@ -47,7 +47,7 @@ def test_all_fields_are_read(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"partitoin": "x"}, "unknown field of job_spec.json 'partitoin'; known: ssh_host, .*did you mean 'partition'"),
+        ({"partitoin": "x"}, "unknown field of job_spec.json 'partitoin'; did you mean 'partition'. known: ssh_host"),
         ({"walltime": "2 hours"}, 'walltime is "2 hours"; fix: make it a time such as 30 .minutes., 2:00:00 or 1-12'),
         ({"gpus_per_node": "1"}, 'gpus_per_node is "1"; fix: make it a number from 0 on'),
         ({"gpus_per_node": None}, "gpus_per_node is null; fix: make it a number"),

@@ -44,7 +44,7 @@ def opened(cluster: Cluster, task: str, **values: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"partition": "mian"}, "unknown partition 'mian'; known: main, urgent, closed; did you mean 'main'?"),
+        ({"partition": "mian"}, "unknown partition 'mian'; did you mean 'main'? known: main, urgent, closed"),
         ({"partition": "closed"}, "account (your default) may not use partition closed; fix: account or partition"),
         ({"gpus_per_node": 3}, "partition main has no node with 3 GPUs and what else is asked for; fix: gpus_per_node"),
         ({"walltime": "2:00:00"}, "walltime 2:00:00 is longer than partition main allows; fix: a shorter walltime"),

@@ -99,7 +99,7 @@ def test_a_child_that_fails_is_one_clear_error(
 
 
 def test_wrong_requests_name_the_choices() -> None:
-    with pytest.raises(UnknownChoice, match="unknown dtype 'float4'; known: bfloat16"):
+    with pytest.raises(UnknownChoice, match="unknown dtype 'float4'; did you mean 'float16'. known: bfloat16"):
         matmul_seeds(64, 64, 64, "float4", "H200")
     with pytest.raises(UnknownChoice, match="unknown GPU of nvidia-matmul-heuristics 'TITAN'; known: H200"):
         matmul_seeds(64, 64, 64, "bfloat16", "TITAN")
@@ -117,7 +117,7 @@ def test_seeds_of_a_workload_are_configurations_of_its_space() -> None:
 
 def test_seeds_that_cannot_be_given_say_why() -> None:
     of_h200 = {"dtype": "bfloat16", "gpu": "NVIDIA H200", "arch": 90}
-    with pytest.raises(UnknownChoice, match="'heuristic'; known: templates, heuristics; did you mean"):
+    with pytest.raises(UnknownChoice, match="'heuristic'; did you mean 'heuristics'. known: templates, heuristics"):
         seeds_of(SPACE, "heuristic", {}, **of_h200, kind=lambda: None)
     with pytest.raises(RequestError, match="they need the dimensions M, N and K, and the workload has M, rows"):
         seeds_of(SPACE, "heuristics", {"M": 1, "rows": 2}, **of_h200, kind=lambda: None)

@@ -245,7 +245,7 @@ def test_values_that_are_never_tried_are_said() -> None:
 
 def test_a_name_that_is_nearly_right_is_suggested() -> None:
     space = Space(constants={"TILE_M": [64]}, shipped={"TILE_M": 64})
-    with pytest.raises(UnknownChoice, match="unknown knob 'TILEM'; known: TILE_M; did you mean 'TILE_M'"):
+    with pytest.raises(UnknownChoice, match="unknown knob 'TILEM'; did you mean 'TILE_M'. known: TILE_M"):
         space.parse("TILEM=64")
-    with pytest.raises(UnknownChoice, match="unknown knob 'tile_m'; known: TILE_M; did you mean 'TILE_M'"):
+    with pytest.raises(UnknownChoice, match="unknown knob 'tile_m'; did you mean 'TILE_M'. known: TILE_M"):
         space.parse("tile_m=64")

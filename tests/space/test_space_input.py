@@ -40,7 +40,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         {"constants": {"TILE_M": [64], "occupancy": [1]}},
         "'occupancy' is both a constant and a hint; declare it once",
     ),
-    "unknown hint": ({"hints": {"ocupancy": [1]}}, "unknown hint 'ocupancy'; known: "),
+    "unknown hint": ({"hints": {"ocupancy": [1]}}, "unknown hint 'ocupancy'; did you mean 'occupancy'? known: "),
     "bad occupancy": ({"hints": {"occupancy": [33]}}, "occupancy=33 is not valid; use 1 to 32, or None"),
     "bad num_ctas": ({"hints": {"num_ctas": [3]}}, "num_ctas=3 is not valid; use 1, 2, 4, 8, 16, or None"),
     "bad warps": ({"hints": {"num_worker_warps": [16]}}, "num_worker_warps=16 is not valid; use 4, 8, or None"),
@@ -50,7 +50,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     "shipped incomplete": ({"shipped": {"TILE_M": 128}}, "shipped: knob 'occupancy' is missing; name all of:"),
     "shipped too much": (
         {"shipped": {**SHIPPED, "TILE_N": 1}},
-        "shipped: 'TILE_N' is no knob of this space; known: TILE_M, occupancy",
+        "shipped: 'TILE_N' is no knob of this space; did you mean 'TILE_M'? known: TILE_M, occupancy",
     ),
     "shipped no mapping": ({"shipped": None}, "shipped is None; give a mapping of knob to value"),
     "shipped bad hint": ({"shipped": {**SHIPPED, "occupancy": 0}}, "shipped: occupancy=0 is not valid"),
@@ -111,7 +111,7 @@ def test_a_product_without_end_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        ("TILE_K=64", UnknownChoice, "unknown knob 'TILE_K'; known: TILE_M, occupancy"),
+        ("TILE_K=64", UnknownChoice, "unknown knob 'TILE_K'; did you mean 'TILE_M'? known: TILE_M, occupancy"),
         ("TILE_M", SpaceError, "'TILE_M' is not of the form knob=value; for example: TILE_M=128,occupancy=auto"),
         ("TILE_M=big", SpaceError, "TILE_M=big is not a value of this knob; for example: 64, 128"),
         ("TILE_M=96", SpaceError, "TILE_M=96 is not a power of two"),

@@ -69,7 +69,7 @@ def test_what_a_user_writes() -> None:
 
 def test_bad_input_names_the_choices() -> None:
     with pytest.raises(
-        UnknownChoice, match="unknown implementation 'frist'; known: first, second; did you mean 'first'"
+        UnknownChoice, match="unknown implementation 'frist'; did you mean 'first'. known: first, second"
     ):
         UNION.parse("implementation=frist,TILE=16")
     with pytest.raises(UnknownChoice, match="unknown knob 'occupancy'"):

@@ -79,6 +79,7 @@ def test_several_tasks_are_listed(write: Write) -> None:
 def test_an_unknown_task_is_answered_with_the_choices(write: Write) -> None:
     path = write("first = task_named('one')\nsecond = task_named('two')\n")
     assert refused(f"{path}:three", UnknownChoice).endswith("ops.py 'three'; known: one, two")
+    assert refused(f"{path}:", UnknownChoice).endswith("ops.py is empty; known: one, two")
 
 
 def test_a_file_without_a_task_says_how_to_make_one(write: Write) -> None:

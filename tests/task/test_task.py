@@ -273,11 +273,11 @@ def test_workloads_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("declare", "said"),
     [
-        (lambda: Task(workload={}), "Task has no option 'workload'; .* did you mean 'workloads'"),  # type: ignore[call-arg]
-        (lambda: Tensor(("N",), dtyp="float32"), "Tensor has no option 'dtyp'; .* did you mean 'dtype'"),  # type: ignore[call-arg]
-        (lambda: Output(("N",), "int8", update="x"), "Output has no option 'update'; .* did you mean 'updates'"),  # type: ignore[call-arg]
-        (lambda: Launch(kernel=None, gird=(1,), args=()), "Launch has no option 'gird'; .* did you mean 'grid'"),  # type: ignore[call-arg]
-        (lambda: Space(constant={}, shipped={}), "Space has no option 'constant'; .* did you mean 'constants'"),  # type: ignore[call-arg]
+        (lambda: Task(workload={}), "Task has no option 'workload'; did you mean 'workloads'"),  # type: ignore[call-arg]
+        (lambda: Tensor(("N",), dtyp="float32"), "Tensor has no option 'dtyp'; did you mean 'dtype'"),  # type: ignore[call-arg]
+        (lambda: Output(("N",), "int8", update="x"), "Output has no option 'update'; did you mean 'updates'"),  # type: ignore[call-arg]
+        (lambda: Launch(kernel=None, gird=(1,), args=()), "Launch has no option 'gird'; did you mean 'grid'"),  # type: ignore[call-arg]
+        (lambda: Space(constant={}, shipped={}), "Space has no option 'constant'; did you mean 'constants'"),  # type: ignore[call-arg]
     ],
 )
 def test_an_option_that_does_not_exist_is_refused_with_the_nearest(declare: Any, said: str) -> None:
@@ -292,7 +292,7 @@ def test_a_text_is_no_shape(kind: Any) -> None:
 
 
 def test_independent_names_dimensions() -> None:
-    with pytest.raises(RequestError, match="unknown independent dimension 'M_'; known: .*did you mean 'M'"):
+    with pytest.raises(RequestError, match="unknown independent dimension 'M_'; did you mean 'M'"):
         task_of(independent=("M_",))
     with pytest.raises(TaskError, match=r"independent='M' is a string; write independent=\('M',\)"):
         task_of(independent="M")

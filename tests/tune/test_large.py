@@ -24,8 +24,8 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tune import tune as tuning
 from tilewright.tune.run import TuneRequest
-from tilewright.tune.searching import Limits, Searching
 from tilewright.tune.tune import tune
+from tilewright.tune.workload_search import Limits, Searching
 
 OPS = """\
 import cuda.tile as ct

@@ -24,7 +24,7 @@ from tilewright.strategies.base import Search, SearchSpace, Strategy
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.simulated import SimulatedClock
-from tilewright.tune import schedule, searching
+from tilewright.tune import schedule, workload_search
 from tilewright.tune import tune as tuning
 from tilewright.tune.tune import tune
 from tilewright.worker.messages import (
@@ -253,7 +253,7 @@ def test_a_strategy_of_several_batches_sees_times_and_the_last_race_decides(
                     assert outcome.measured is not None
                     seen.append(outcome.measured.us)
 
-    monkeypatch.setattr(searching, "strategy_of", lambda name: OneByOne())
+    monkeypatch.setattr(workload_search, "strategy_of", lambda name: OneByOne())
     result = tuned(task, Simulated({"16/None": 8.0}), strategy="one by one")
     assert len(seen) >= len(raced(result)) > 1
     assert result.best is not None and result.best.configuration.TILE == 16
@@ -275,7 +275,7 @@ def test_the_fastest_of_an_earlier_batch_stays_in_the_race(task: Task, monkeypat
             (last,) = yield (small,)
             assert last.measured is not None
 
-    monkeypatch.setattr(searching, "strategy_of", lambda name: InTurn())
+    monkeypatch.setattr(workload_search, "strategy_of", lambda name: InTurn())
     executor = Simulated({"64/None": 4.0})
     result = tuned(replace(task, space=space), executor, top=1, strategy="in turn")
     predicted = {each.configuration: each.predicted.us for each in result.candidates if each.predicted}
@@ -296,7 +296,7 @@ def test_a_strategy_that_asks_for_a_forbidden_configuration_is_named(
         def search(self, space: SearchSpace) -> Search:
             yield (space.shipped.replace(TILE=64),)
 
-    monkeypatch.setattr(searching, "strategy_of", lambda name: Forbidden())
+    monkeypatch.setattr(workload_search, "strategy_of", lambda name: Forbidden())
     with pytest.raises(
         RequestError, match="strategy 'forbidden' asks for TILE=64,occupancy=auto, which the space does"
     ):

@@ -40,7 +40,7 @@ def test_seeds_come_after_the_configurations_of_the_space(matmul: Task, monkeypa
 
 def test_unknown_seeds_name_the_choices(matmul: Task) -> None:
     with pytest.raises(
-        UnknownChoice, match="unknown seeds 'heuristic'; known: templates, heuristics; did you mean 'heuristics'"
+        UnknownChoice, match="unknown seeds 'heuristic'; did you mean 'heuristics'. known: templates, heuristics"
     ):
         tune(matmul, arch="sm_90", seeds="heuristic")
 

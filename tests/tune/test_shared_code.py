@@ -20,10 +20,10 @@ from tilewright.strategies.base import Search, SearchSpace, Strategy
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.strategies import outcome
-from tilewright.tune import searching
 from tilewright.tune import tune as tuning
-from tilewright.tune.searching import Limits, Searching, TimeLimit
+from tilewright.tune import workload_search
 from tilewright.tune.tune import tune
+from tilewright.tune.workload_search import Limits, Searching, TimeLimit
 
 WORKLOADS = '"even": {"M": 4096, "N": 64}, "more": {"M": 8192, "N": 64}, "odd": {"M": 4095, "N": 64}'
 
@@ -172,7 +172,7 @@ def test_a_strategy_gets_outcomes_that_are_there_already(task: Task, monkeypatch
             yield (last,)
 
     one, _ = two(task)
-    monkeypatch.setattr(searching, "strategy_of", lambda name: Asks())
+    monkeypatch.setattr(workload_search, "strategy_of", lambda name: Asks())
     found = {"one": one}
     search = Searching(
         one.workload, SPACE, 90, Limits(candidates=2), strategy="asks", expected=Coded, others=found.values()

@@ -14,10 +14,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import takewhile
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -25,7 +26,7 @@ from tilewright import __version__
 from tilewright.cli import exit_codes, parameters, terminal
 from tilewright.cli.interruption import Interrupted, ending, interruptible
 from tilewright.cli.shared import help_without_a_command
-from tilewright.errors import TilewrightError, in_task, place_in_task
+from tilewright.errors import TilewrightError, in_task, is_task_code, place_in_task
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a user can fix."""
@@ -90,7 +91,7 @@ def _ended(arguments: Sequence[str] | None) -> int:
 
     received: list[int] = []
     try:
-        with interruptible(received):
+        with interruptible(received), _visible_exits():
             named = words[:1] if words and words[0] in COMMANDS else COMMANDS
             made = app(named)(args=arguments, obj=tuple(words), prog_name="tilewright", standalone_mode=False)
             code = int(made or 0)
@@ -115,6 +116,24 @@ def _ended(arguments: Sequence[str] | None) -> int:
         return exit_codes.DONE  # typer raises SystemExit if stdout was closed
     except Exception as error:
         return failed(*_unforeseen(error))
+
+
+@contextmanager
+def _visible_exits() -> Iterator[None]:
+    """Makes ``os._exit`` in a task's code raise SystemExit: it would end the command without a word, perhaps with 0."""
+    leave, here = os._exit, os.getpid()
+
+    def visibly(status: int) -> NoReturn:
+        ours = os.getpid() == here  # a process that the task's code has forked may end
+        if ours and any(is_task_code(frame) for frame, _ in traceback.walk_stack(sys._getframe(1))):
+            raise SystemExit(f"it calls os._exit({status})")
+        leave(status)
+
+    os._exit = visibly
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -35,11 +35,11 @@ def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
     hidden = {iteration.n for iteration in others} - {iteration.n for iteration in first(others, show_all)}
     for iteration in result.iterations:
         if iteration.n not in hidden:
-            status = Text(iteration.status, STYLES[iteration.status])
+            status = Text(iteration.shown_status, STYLES[iteration.status])
             name = f"{iteration.optimization}{' (lossy)' if iteration.risk == 'lossy' else ''}"
             cells = (str(iteration.n), name, iteration.value, _ms(iteration, measured), iteration.correctness, status)
             table.add(cells, iteration.reason)
-    rest = [(iteration.status, iteration.reason) for iteration in others if iteration.n in hidden]
+    rest = [(iteration.shown_status, iteration.reason) for iteration in others if iteration.n in hidden]
     return Group(table, *not_shown(rest, "iterations"), Text())
 
 

@@ -58,7 +58,7 @@ def tune(
     from tilewright.race.rules import Policy
     from tilewright.tune import tune as tuning
     from tilewright.tune.run import TuneOptions
-    from tilewright.tune.searching import Limits
+    from tilewright.tune.workload_search import Limits
 
     policy, limits = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0), Limits(seconds, candidates)
     options = TuneOptions(workload, policy, top, strategy, limits, seeds, jobs, budget, seed, fresh)

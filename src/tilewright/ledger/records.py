@@ -143,6 +143,11 @@ class Iteration:
     """Proposals without a variant that could be judged, with the reasons."""
 
     @property
+    def shown_status(self) -> str:
+        """The status in words: what a prediction alone does not keep waits for a GPU, and is not called reverted."""
+        return "waits" if self.to_confirm is not None else self.status
+
+    @property
     def by_proposer(self) -> bool:
         """Whether a proposer was asked for the change."""
         return self.entry == PROPOSER

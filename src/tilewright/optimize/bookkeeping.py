@@ -259,7 +259,7 @@ class Bookkeeping:
         setup.ledger.append(setup.run.run, iteration)
         self._follow(iteration)
         self.write_table()
-        note = f"{iteration.optimization}: {iteration.status}: {iteration.reason}"
+        note = f"{iteration.optimization}: {iteration.shown_status}: {iteration.reason}"
         setup.progress("iteration", iteration.n, setup.options.iterations, note)
         time = iteration.latency_ms or iteration.predicted_ms
         if iteration.status == "keep" and time:

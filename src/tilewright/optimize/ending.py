@@ -6,11 +6,11 @@ became of each change of the playbook that would ease it, or that the user named
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.hardware.diagnosis import Move
-from tilewright.ledger.records import Iteration, IterationStatus, Metrics, still_kept
+from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize import escalation
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.bookkeeping import Bookkeeping
@@ -100,7 +100,7 @@ def outcome_of(
     for iteration in reversed(iterations):
         if iteration.entry == about.id:
             value = f" ({iteration.value})" if iteration.value else ""
-            return f"{TRIED[iteration.status]}{value}: {iteration.reason}"
+            return f"{TRIED[iteration.shown_status]}{value}: {iteration.reason}"
     for text in ruled_out:
         if text.startswith(f"{about.name}: "):
             return f"not possible: {text.removeprefix(f'{about.name}: ')}"
@@ -113,4 +113,4 @@ def outcome_of(
     return f"does not apply here; it is for: {about.when}"
 
 
-TRIED: Mapping[IterationStatus, str] = {"keep": "kept", "revert": "reverted", "crash": "failed"}
+TRIED = {"keep": "kept", "revert": "reverted", "crash": "failed", "waits": "waits for a GPU"}

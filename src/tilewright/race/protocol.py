@@ -125,7 +125,7 @@ class Budget:
     seconds: float
     fewest: int
 
-    def share(self, parts: int) -> Budget:
+    def divided(self, parts: int) -> Budget:
         """Returns a budget with 1/``parts`` of the rounds and seconds, but at least one round."""
         return Budget(max(1, self.rounds // parts), self.seconds / parts, max(1, self.fewest // parts))
 

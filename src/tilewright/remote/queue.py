@@ -93,8 +93,8 @@ def refusal(stderr: str, asked: Mapping[str, Any], partitions: Sequence[str]) ->
     named = _named(asked)
     if "invalid partition" in stderr.lower():
         near = difflib.get_close_matches(named["partition"], partitions, 1)
-        guess = f"; did you mean '{near[0]}'?" if near else ""
-        return f"unknown partition '{named['partition']}'; known: {', '.join(partitions) or 'none'}{guess}"
+        guess = f"did you mean '{near[0]}'? " if near else ""
+        return f"unknown partition '{named['partition']}'; {guess}known: {', '.join(partitions) or 'none'}"
     for sign, why in (
         ("Invalid account", "account {account} may not be charged on partition {partition}; fix: account or partition"),
         ("time limit is invalid", "walltime {walltime} is longer than partition {partition} allows; fix: walltime"),

@@ -84,7 +84,7 @@ def _point(point: Point, x: Axis, y: Axis, name: str, time: Sourced) -> Markup:
     """Draws an iteration with its interval and its tooltip. An iteration without a time is a cross in the bottom
     strip."""
     at, n, within = x(point.n), ordinal(point.iteration), interval_ms(point.iteration)
-    tooltip = f"{n}. {point.iteration.optimization}: {point.iteration.status}"
+    tooltip = f"{n}. {point.iteration.optimization}: {point.iteration.shown_status}"
     if point.ms is None:
         drawn = tag("path", d=_cross(at, HEIGHT - BOTTOM - STRIP / 2 + 2))
         return tag("g", tag("title", citing(f"{tooltip}, no time", n)), drawn, class_="point crash", data_n=point.n)
@@ -114,7 +114,7 @@ def _legend() -> Markup:
     return svg.legend(
         y + 4,
         (tag("g", svg.dot(at, y), class_="point keep"), "kept", at + 11),
-        (tag("g", svg.dot(at + 62, y), class_="point revert"), "reverted", at + 73),
+        (tag("g", svg.dot(at + 62, y), class_="point revert"), "not kept", at + 73),
         (tag("g", tag("path", d=_cross(at + 148, y)), class_="point crash"), "no time: crashed or wrong", at + 159),
         (tag("path", class_="incumbent", d=f"M{at + 332:.1f} {y:.1f}h20"), "incumbent", at + 358),
         (tag("path", class_="baseline", d=f"M{at + 436:.1f} {y:.1f}h20"), "baseline", at + 462),

@@ -54,14 +54,14 @@ def _iterations_table(report: OptimizeEvidence, words: Words) -> str:
         named += ", lossy" if iteration.risk == "lossy" else ""
         measured = [] if words.predicted else [interval_ms(iteration), gain(iteration)]
         time = time_ms(iteration, report.run.measured)
-        end = (iteration.correctness, iteration.status, iteration.reason)
+        end = (iteration.correctness, iteration.shown_status, iteration.reason)
         rows.append([iteration.n, named, time, *measured, *end])
     return md.table(header, rows)
 
 
 def _details(report: OptimizeEvidence) -> Iterator[str]:
     for iteration in report.tried:
-        parts = [f"### {iteration.n}. {md.text(iteration.optimization)}: {iteration.status}"]
+        parts = [f"### {iteration.n}. {md.text(iteration.optimization)}: {iteration.shown_status}"]
         parts += [f"Chosen: {md.text(iteration.why_chosen)}"] if iteration.why_chosen else []
         header, rows = outcome_cells(iteration)
         parts.append(md.table(header[:-1], [row[:-1] for row in rows]))
@@ -183,7 +183,7 @@ def _row(iteration: Iteration, words: Words) -> Markup:
         tag("td", time, tag("span", within, class_="soft"), data_label=f"{words.p}ms"),
         None if words.predicted else tag("td", gain(iteration), class_="nowrap", data_label="gain"),
         tag("td", iteration.correctness, data_label="correctness"),
-        tag("td", tag("span", iteration.status, class_=f"badge {iteration.status}")),
+        tag("td", tag("span", iteration.shown_status, class_=f"badge {iteration.status}")),
         tag("td", iteration.reason),
         class_="head",
         id=f"iteration-{iteration.n}",

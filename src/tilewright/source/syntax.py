@@ -186,6 +186,10 @@ class Source:
         around = (node, *self.parents(node))
         return next((outer.name.value for outer in reversed(around) if isinstance(outer, cst.FunctionDef)), "")
 
+    def function_around(self, node: cst.CSTNode) -> Function:
+        """Returns the top-level function around ``node``, which is inside of one."""
+        return self.functions[self.function_of(node)]
+
 
 class _Swap(cst.CSTTransformer):
     def __init__(self, changes: Changes, parent: Callable[[cst.CSTNode], cst.CSTNode | None]) -> None:

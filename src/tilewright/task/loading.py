@@ -123,9 +123,11 @@ def _without_missing(task: Task, missing: CompilerMissing) -> Task:
     return replace(task, implementations=kept, left_out=tuple(left_out))
 
 
-def file_named(where: str) -> tuple[str, str]:
-    """Returns the file and the task that ``FILE`` or ``FILE:TASK`` names. The task is "" if none is named."""
-    file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
+def file_named(where: str) -> tuple[str, str | None]:
+    """Returns the file and the task that ``FILE`` or ``FILE:TASK`` names. The task is None if none is named."""
+    if ":" not in where or Path(where).exists():
+        return where, None
+    file, _, wanted = where.rpartition(":")
     return file, wanted
 
 
@@ -189,9 +191,9 @@ def _file_of_code(launch: Callable[..., object]) -> Path:
         return Path()
 
 
-def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
+def _chosen(tasks: dict[str, Task], wanted: str | None, file: str) -> Task:
     names = sorted({task.name for task in tasks.values()})
-    if wanted:
+    if wanted is not None:
         for variable, task in tasks.items():
             if wanted in (variable, task.name):
                 return task

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tilewright.errors import TaskError, UnknownChoice
+from tilewright.errors import TaskError, UnknownChoice, in_task
 from tilewright.hardware.architectures import Board, architecture
 from tilewright.records import Configuration, Workload
 from tilewright.space.space import Space
@@ -285,7 +285,8 @@ class Task(Declaration):
             return False
         if not all(self.distribution(name, dims).possible(arrays[name].shape) for name in self.inputs):
             return False
-        return self.serves is None or _answer(self.serves, dims, bool, f"serves of task '{self.name}'")
+        sizes = ", ".join(f"{name}={value}" for name, value in dims.items())  # no workload may have these
+        return self.serves is None or _answer(self.serves, dims, bool, f"serves of task '{self.name}' for {sizes}")
 
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
         """Returns the launch of ``config``. ``tensors``: an `ArraySpec` or an array on the device for each name."""
@@ -365,7 +366,7 @@ def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Retur
     except TaskError:
         raise
     except Exception as error:
-        raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
+        raise TaskError(f"{what} failed: {in_task(error)}") from error
 
 
 def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:

@@ -29,7 +29,7 @@ from tilewright.space.union import implementation_of
 from tilewright.strategies.base import Outcomes, Search
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
-from tilewright.tune.searching import Searching
+from tilewright.tune.workload_search import Searching
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
 
 NOT_ASKED = Checked("unverified", "not among the candidates with the shortest predicted times, so not compared")

@@ -19,7 +19,7 @@ from tilewright.records import Checked, Configuration
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest
-from tilewright.tune.searching import TimeLimit
+from tilewright.tune.workload_search import TimeLimit
 from tilewright.worker import early
 from tilewright.worker.client import Contestant, RaceClient
 from tilewright.worker.messages import Configured, Source

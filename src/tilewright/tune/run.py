@@ -16,7 +16,7 @@ from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
 from tilewright.space.heuristics import seeds_of
 from tilewright.task.loading import file_of, where_is
 from tilewright.task.task import Task
-from tilewright.tune.searching import Limits, Searching
+from tilewright.tune.workload_search import Limits, Searching
 
 if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.executors.base import Executor

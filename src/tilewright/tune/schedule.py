@@ -33,7 +33,7 @@ from tilewright.records import Built, Candidate, Configuration, Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
 from tilewright.tools import child
-from tilewright.tune.searching import Searching, TimeLimit
+from tilewright.tune.workload_search import Searching, TimeLimit
 
 if TYPE_CHECKING:  # not loaded before the first compilers run
     from tilewright.tune.field import Field
@@ -205,7 +205,7 @@ class Schedule:
             for unit in units:
                 self._place[search.workload.name, unit.configuration] = len(self._place)
             self.units = [*self.units, *units]  # a new list, because the second thread may be compiling the old one
-            self._compile(units, self.time.share(sum(not each.why for each in self.searches.values()) or 1))
+            self._compile(units, self.time.divided(sum(not each.why for each in self.searches.values()) or 1))
 
     def _taken(self, search: Searching, others: Collection[Searching]) -> Batch:
         """Takes what is compiled for ``others`` into a search, if it has the same code there."""
@@ -287,7 +287,7 @@ class Schedule:
         yield [unit for unit in first if unit.configuration == shipped], TimeLimit(None)
         for place, workload in enumerate(self.searches):
             rest = [unit for unit in first if unit.workload.name == workload and unit.configuration != shipped]
-            limit = self.time.share(len(self.searches) - place)
+            limit = self.time.divided(len(self.searches) - place)
             for start in range(0, len(rest), AT_ONCE):
                 yield rest[start : start + AT_ONCE], limit
 

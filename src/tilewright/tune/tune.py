@@ -2,7 +2,7 @@
 
     task → space → search → compile → screen → verify → race → decide → ledger
 
-`tune_kinds` calls the stages in this order, once for each kind of GPU. `searching.py` asks the strategy what to
+`tune_kinds` calls the stages in this order, once for each kind of GPU. `workload_search.py` asks the strategy what to
 compile. `schedule.py` compiles some workloads while others are verified and raced. `field.py` collects the results for
 the candidates of a workload. Without a GPU of the requested architecture, the interpreter verifies and nothing is
 raced. The result is then predicted, not measured.
@@ -32,7 +32,7 @@ from tilewright.task.task import Task
 from tilewright.tools.background import in_thread
 from tilewright.tune.run import GpuKind, TuneOptions, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
-from tilewright.tune.searching import Limits, TimeLimit
+from tilewright.tune.workload_search import Limits, TimeLimit
 
 if TYPE_CHECKING:
     from tilewright.executors.base import Executor

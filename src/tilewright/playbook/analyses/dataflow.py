@@ -234,6 +234,12 @@ class Effects:
             and dotted(call.func.value) != self.source.tile_module
         )  # fmt: skip
 
+    def loads(self, node: cst.CSTNode) -> bool:
+        """Returns whether ``node`` loads from an array, also in functions of the file that it calls."""
+        calls, functions = self.source.every(cst.Call, node), self.source.functions
+        inner = (functions[dotted(call.func)] for call in calls if dotted(call.func) in functions)
+        return any(map(self.is_load, calls)) or any(Effects(self.source, each).loads(each) for each in inner)
+
     def name_of(self, call: cst.Call) -> str:
         """Returns the called function's name in cuda.tile; "" for any other function."""
         name, module = dotted(call.func), f"{self.source.tile_module}."
@@ -248,8 +254,7 @@ class Effects:
             return name not in _IMPURE
         if called in self.source.functions:
             inner = Effects(self.source, self.source.functions[called])
-            loads = any(inner.is_load(each) for each in self.source.every(cst.Call, inner.function))
-            return not loads and inner.is_pure(inner.function.body)
+            return not inner.loads(inner.function) and inner.is_pure(inner.function.body)
         if isinstance(call.func, cst.Attribute):
             return call.func.attr.value in _PURE_METHODS
         return called in _PURE_BUILTINS

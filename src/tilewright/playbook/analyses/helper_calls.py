@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
+from tilewright.playbook.analyses.dataflow import dependent, names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.edited_files import BETWEEN
 from tilewright.playbook.analyses.expressions import bare, text_of
 from tilewright.playbook.analyses.task_code import launched_here
@@ -126,12 +126,18 @@ def shapes_in(source: Source, function: Function) -> Shapes:
     return Shapes(source, function, given=_passed_shapes(source, function))
 
 
-def may_be_tiles(source: Source, function: Function) -> set[str]:
-    """Returns the parameters of a helper that are not known to be scalars; a kernel has none."""
+def is_scalar(source: Source, function: Function, node: Expression) -> bool:
+    """Returns whether an expression is known to be a scalar. A helper's parameter is one if all its calls pass one."""
+    return shapes_in(source, function).of(node) == () and not names_read(node) & _may_be_tiles(source, function)
+
+
+@lru_cache(maxsize=256)
+def _may_be_tiles(source: Source, function: Function) -> set[str]:
+    """Returns a helper's parameters that are not known to be scalars, and what depends on them; a kernel has none."""
     if function.name.value in source.kernels:
         return set()
     shapes = _passed_shapes(source, function)
-    return {name for name in parameters(function) if shapes.get(name) != ()}
+    return dependent(source, function, (name for name in parameters(function) if shapes.get(name) != ()))
 
 
 @lru_cache(maxsize=256)

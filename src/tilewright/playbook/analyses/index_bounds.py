@@ -224,7 +224,7 @@ def stays_inside(source: Source, call: cst.Call, numbers: LaunchNumbers) -> Insi
 
     Raises `Unbounded` if only the kernel knows an index, and `NotApplicable` if the access is not understood.
     """
-    kernel, array = source.functions[source.function_of(call)], call.args[0].value
+    kernel, array = source.function_around(call), call.args[0].value
     around = next(above for above in source.parents(call) if isinstance(above, (cst.FunctionDef, cst.Lambda)))
     defined = reaching(source, array.value, call) if isinstance(array, cst.Name) else None
     if around is not kernel or defined is None or defined.node is not kernel:

@@ -18,14 +18,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.helper_calls import (
-    HelperCall,
-    calls_of,
-    extents_in,
-    may_be_imported,
-    may_be_tiles,
-    shapes_in,
-)
+from tilewright.playbook.analyses.helper_calls import HelperCall, calls_of, extents_in, is_scalar, may_be_imported
 from tilewright.playbook.analyses.tile_shapes import SCALARS, new_axes, rearranged, same_elements, tile_call
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
@@ -189,8 +182,7 @@ class Positions(ABC):
         calls = self.source.every(cst.Call, node)
         if not all((tile_call(self.source, call) or dotted(call.func)) in SCALARS for call in calls):
             return False
-        tiles = may_be_tiles(self.source, self.function)
-        return not names_read(node) & tiles and shapes_in(self.source, self.function).of(node) == ()
+        return is_scalar(self.source, self.function, node)
 
     def _both(self, node: cst.BinaryOperation, left: Position | None, right: Position | None) -> Position | None:
         if left is None or right is None:

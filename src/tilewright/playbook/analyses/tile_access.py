@@ -119,7 +119,7 @@ def converted(source: Source, call: cst.Call) -> Converted:
         raise NotApplicable("the first arguments of the access are not positional")
     if unknown := [arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{source.code(unknown[0])} has no counterpart in a tile access")
-    shapes = Shapes(source, source.functions[source.function_of(call)])
+    shapes = Shapes(source, source.function_around(call))
     array, sizes, index, result, conditions = _place(source, call, shapes)
     reshape = ""
     if name == "gather":

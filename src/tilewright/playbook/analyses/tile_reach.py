@@ -7,16 +7,17 @@ stops at the last tile: the interpreter checks every address when the version is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned, parameters
+from tilewright.playbook.analyses.dataflow import Effects, dependent, names_assigned, names_read, parameters
 from tilewright.playbook.analyses.index_forms import Form, Forms, Scalar
 from tilewright.playbook.analyses.task_code import passed
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, dotted, elements
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted, elements
 from tilewright.task.task import Launch
 
 
@@ -39,7 +40,7 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     Raises `NotApplicable` if an index does not count tiles.
     """
     array = dotted(call.args[0].value) if call.args else ""
-    kernel = source.functions[source.function_of(call)]
+    kernel = source.function_around(call)
     if array not in parameters(kernel):
         raise NotApplicable(f"{array or source.code(call.args[0].value)} is not an array parameter of the kernel")
     if argument(call, "mask") is not None or argument(call, "order") is not None:
@@ -47,12 +48,16 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     shapes = Shapes(source, kernel)
     forms = Forms(source, call, shapes)
     if tile_call(source, call) in ("gather", "scatter"):
-        blocks = [_block(forms.of(index, call)) for index in indices_of(call)]
+        indices = indices_of(call)
+        blocks = [_block(forms.of(index, call)) for index in indices]
     else:
         listed, shape = elements(argument(call, "index", 1)), shapes.accessed(call)
         if listed is None or shape is None or len(listed) != len(shape):
             raise NotApplicable(f"the tile of {source.code(call)} is not known")
+        indices = listed
         blocks = [(forms.of(index, call), size) for index, size in zip(listed, shape, strict=True)]
+    if _are_loaded(source, kernel, indices):
+        raise NotApplicable(f"an index of {array} is loaded: it may be -1, for a tile that is left out")
     found = []
     for axis, (number, size) in enumerate(blocks):
         if not isinstance(number, Scalar) or not _counts(number):
@@ -62,6 +67,15 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
         if size != "1":
             found.append(Reach(array, axis, size, number.terms.get((), 0) + 1))
     return found
+
+
+def _are_loaded(source: Source, kernel: Function, indices: Sequence[Expression]) -> bool:
+    """Returns whether an index depends on what the kernel loads."""
+    effects = Effects(source, kernel)
+    assigns = filter(effects.loads, source.every(cst.Assign, kernel))
+    loaded = (name for assign in assigns for name in names_assigned(assign))
+    unknown = dependent(source, kernel, loaded)
+    return any(effects.loads(index) or names_read(index) & unknown for index in indices)
 
 
 def _block(form: Form) -> tuple[Form | None, str]:

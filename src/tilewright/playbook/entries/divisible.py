@@ -68,7 +68,7 @@ def _claimed(source: Source, function: Function, name: str, divisor: int) -> str
 
 
 def _is_constant(source: Source, param: cst.Param, kernel: Any) -> bool:
-    position = source.functions[source.function_of(param)].params.params.index(param)
+    position = source.function_around(param).params.params.index(param)
     return language_of(kernel).constant_parameters(kernel)[position]
 
 

@@ -72,7 +72,7 @@ def gathered(source: Source, call: cst.Call) -> Converted:
     array, index = argument(call, "array", 0), elements(argument(call, "index", 1))
     if array is None or index is None:
         raise NotApplicable(f"the index of {source.code(call)} is not written as a tuple")
-    shapes, tile = Shapes(source, source.functions[source.function_of(call)]), argument(call, "tile", 2)
+    shapes, tile = Shapes(source, source.function_around(call)), argument(call, "tile", 2)
     shape = shapes.accessed(call)
     if shape is None:
         raise NotApplicable(f"the shape of {source.code(call if tile is None else tile)} is not known")

@@ -8,6 +8,7 @@ longest blocks of all heads first. It touches the data of all heads at once, whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from tilewright.playbook.analyses.dataflow import (
 )
 from tilewright.playbook.analyses.expressions import fitting, imported
 from tilewright.playbook.analyses.helper_calls import calls_of
+from tilewright.playbook.analyses.index_bounds import MOST
 from tilewright.playbook.analyses.loop_bounds import Header, counted
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
@@ -72,8 +74,12 @@ class LongestFirst(Rewriting[BlockId]):
         return (unless_refused(lambda: list(self.places(source, kernel))) or []) if kernel else []
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        most = max(math.prod(launch.grid) for launch in facts.launches)
+        values = (REVERSED, OF_ALL) if most < MOST else (REVERSED,)  # `_of_all` numbers the blocks of both axes
         return [
-            place.site(source) for place in self.found(source, facts) if place.is_sure or _grows(source, facts, place)
+            place.site(source, values=tuple(value for value in values if value in place.rewrites))
+            for place in self.found(source, facts)
+            if place.is_sure or _grows(source, facts, place)
         ]
 
     def places(self, source: Source, function: Function) -> Iterator[BlockId]:
@@ -126,7 +132,7 @@ def _refuse_waiting(source: Source, kernel: Function) -> None:
     for each in effects:
         breaking = (loop for loop in source.every(cst.For, each.function) if breaks_of(source, loop))
         for loop in (*source.every(cst.While, each.function), *breaking):
-            if not each.is_pure(loop) or (shared and any(map(each.is_load, source.every(cst.Call, loop)))):
+            if not each.is_pure(loop) or (shared and each.loads(loop)):
                 raise NotApplicable(f"{source.name}:{source.place(loop)[0]}: this loop may wait for another block")
 
 
@@ -148,7 +154,7 @@ def _grows(source: Source, facts: KernelFacts, place: BlockId) -> bool:
     """Returns whether the blocks of the launches with larger ids have clearly longer loops than the others."""
     header, block = Header.of(source, place.loop), f"(1 + bid({place.axis}))"
     iterations = header.iterations(*header.whole)
-    function = source.functions[source.function_of(place.loop)]
+    function = source.function_around(place.loop)
     blocks = counted(source, facts, function, place.loop, "1", block)
     weighted = counted(source, facts, function, place.loop, iterations, f"{block} * {iterations}")
     if blocks is None or weighted is None:

@@ -122,7 +122,7 @@ def _edges(source: Source, loop: cst.For, tiles: Sequence[MaskedTile]) -> tuple[
 
 
 def _decided(source: Source, loop: cst.For) -> DecidedLimits:
-    return DecidedLimits(source, source.functions[source.function_of(loop)], loop)
+    return DecidedLimits(source, source.function_around(loop), loop)
 
 
 def _needed(source: Source, loop: cst.For, tiles: Sequence[MaskedTile]) -> str:

@@ -21,10 +21,9 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.constants import constant_parameters
-from tilewright.playbook.analyses.dataflow import names_assigned, names_read, reaching
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import bare, fitting, operands_of
-from tilewright.playbook.analyses.helper_calls import calls_of
+from tilewright.playbook.analyses.helper_calls import is_scalar, may_be_imported
 from tilewright.playbook.analyses.integers import Floats
 from tilewright.playbook.analyses.loop_bounds import placed
 from tilewright.playbook.analyses.ranges import range_of_values
@@ -39,7 +38,7 @@ from tilewright.playbook.base import (
     unless_refused,
 )
 from tilewright.playbook.rewriting import Rewritable, Rewriting
-from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted
 
 VALUES = AFTER, TWO_LOOPS = "after the maximum", "a loop for each sign"
 _PRODUCTS = ("mul", "truediv")
@@ -82,6 +81,8 @@ class ScaledMax(Rewriting[Rewritable[cst.Call]]):
     def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.Call]]:
         """Yields one place for all maxima of a function: loops that are copies of each other change together."""
         name = function.name.value
+        if name not in source.kernels and may_be_imported(source, function):
+            return  # other files may pass integers, or a scale that is a tile
         if first := next(_maxima(source, name), None):
             rewrites = {value: partial(_rewritten, source, name, value) for value in VALUES}
             yield Rewritable(first.call, "maximum of a product", rewrites)
@@ -116,54 +117,25 @@ def _factors(source: Source, node: Expression | None) -> tuple[cst.Name, Express
             return None
     if (operands := operands_of(node)) is None:
         return None
-    tile, scale = operands if divided or not _is_scalar(source, operands[0]) else operands[::-1]
-    return (tile, scale) if isinstance(tile, cst.Name) and not _is_scalar(source, tile) else None
-
-
-def _is_scalar(source: Source, node: Expression | None) -> bool:
-    """Returns whether an expression is computed only from numbers, scalar parameters and loops' variables."""
-    match node:
-        case cst.Name(value=name):
-            if (found := reaching(source, name, node)) is None:
-                return False
-            if isinstance(found.node, cst.FunctionDef):
-                return _takes_scalar(source, found.node, name)
-            return isinstance(found.node, (cst.Module, cst.For)) or _is_scalar(source, found.value)
-        case cst.BinaryOperation():
-            return _is_scalar(source, node.left) and _is_scalar(source, node.right)
-        case cst.UnaryOperation(operator=cst.Minus()):
-            return _is_scalar(source, node.expression)
-        case cst.Attribute():
-            return bool(dotted(node))
-    return number(node) is not None
-
-
-def _takes_scalar(source: Source, function: Function, name: str) -> bool:
-    """Returns whether a parameter is no tile: none of a kernel is, and other functions have to say it."""
-    notes = {each.name.value: each.annotation for each in function.params.params}
-    noted = notes.get(name)
-    written = "" if noted is None else source.code(noted.annotation)
-    scalar = written in ("float", "int") or name in constant_parameters(source, function)
-    passed = {call.shape_of(name) for call in calls_of(source, function)}
-    return (scalar and passed <= {None, ()}) or function.name.value in source.kernels
+    scalar = partial(is_scalar, source, source.function_around(node))
+    tile, scale = operands if divided or not scalar(operands[0]) else operands[::-1]
+    return (tile, scale) if isinstance(tile, cst.Name) and not scalar(tile) else None
 
 
 def _rewritten(source: Source, function: str, value: str) -> str:
     """Returns the text with each maximum changed that can be. Raises `NotApplicable` with a reason if none can be."""
     change = _chosen if value == AFTER else _doubled
     done = source
-    while (new := next(_changed(done, function, change), None)) is not None:
+    while new := _once(done, function, change):
         done = new
     if done is source:
         raise NotApplicable(refusal(change, source, next(_maxima(source, function))))
     return done.text
 
 
-def _changed(source: Source, function: str, change: Callable[[Source, ScaledMaximum], Source]) -> Iterator[Source]:
-    """Yields the source with one of the maxima changed, for each that can be."""
-    for found in _maxima(source, function):
-        if (new := unless_refused(change, source, found)) is not None:
-            yield new
+def _once(source: Source, function: str, change: Callable[[Source, ScaledMaximum], Source]) -> Source | None:
+    """Returns the source with the first of the maxima changed that can be."""
+    return next(filter(None, (unless_refused(change, source, found) for found in _maxima(source, function))), None)
 
 
 def _chosen(source: Source, found: ScaledMaximum) -> Source:
@@ -205,9 +177,10 @@ def _text(source: Source, found: ScaledMaximum, always: bool) -> str:
 def _is_positive(source: Source, found: ScaledMaximum) -> bool:
     """Returns whether the scale is known to be above 0. Raises `NotApplicable` if the maximum cannot be scaled."""
     scale, bounds = source.code(found.scale), range_of_values(source, found.scale)
-    if not _is_scalar(source, found.scale):
+    function = source.function_around(found.call)
+    if not is_scalar(source, function, found.scale):
         raise _refused(source, found, f"{scale} is not known to be a scalar")
-    if not Floats(source, source.functions[source.function_of(found.call)]).has(found.product):
+    if not Floats(source, function).has(found.product):
         raise _refused(source, found, f"{source.code(found.product)} may be an integer, which may wrap")
     if bounds is not None and bounds.high <= 0:
         raise _refused(source, found, f"{scale} is not above 0")
@@ -218,7 +191,7 @@ def _is_positive(source: Source, found: ScaledMaximum) -> bool:
 
 def _uses(source: Source, found: ScaledMaximum) -> list[Expression]:
     """Returns the expressions with the text of the product that are no argument of a maximum."""
-    function = source.functions[source.function_of(found.call)]
+    function = source.function_around(found.call)
     maxima = [argument(call, "x", 0) for call in source.calls("max", "min", inside=function)]
     every: list[Expression] = [*source.every(cst.BinaryOperation, function), *source.calls(*_PRODUCTS, inside=function)]
     text = source.code(bare(found.product))

@@ -142,7 +142,7 @@ def _scanned(source: Source, call: cst.Call) -> tuple[Expression, Shape]:
     for name in ("rounding_mode", "flush_to_zero"):
         if argument(call, name) is not None:
             raise NotApplicable(f"{place}: the scan has a {name}, which the sums of its rows would need, too")
-    shape = Shapes(source, source.functions[source.function_of(call)]).of(tile)
+    shape = Shapes(source, source.function_around(call)).of(tile)
     if not shape:
         raise NotApplicable(f"{place}: the shape of {source.code(tile)} is not known")
     along = 0 if axis is None else number(axis)
@@ -185,7 +185,7 @@ def _statement(source: Source, call: cst.Call, tile: Expression) -> Line:
         if isinstance(above, _NESTED):
             break
         if isinstance(above, Line):
-            function = source.functions[source.function_of(call)]
+            function = source.function_around(call)
             if len(above.body) == 1 and Effects(source, function).stores_nothing(tile):
                 return above
             break

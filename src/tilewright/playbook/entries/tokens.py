@@ -16,7 +16,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, counted_indices, names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.independence import waiting
+from tilewright.playbook.analyses.independent_accesses import waiting
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site
 from tilewright.playbook.rewriting import Rewritable, Rewriting, moved_up
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, elements

@@ -211,8 +211,8 @@ def _try(fixed: TaskDraft, folder: Path, most: Size) -> tuple[TaskDraft, int]:
         every = autotuned.configurations
         same = (each for each in every if all(captured.get(name, value) == value for name, value in each.items()))
         return _with_points(fixed, every if has_sizes else tuple(same), folder, most)
-    sizes = fixed.captured.tiles if has_sizes else {}
-    free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
+    tiles = fixed.captured.tiles if has_sizes else {}
+    free = {name: size for name, size in tiles.items() if not _covers(fixed, name, size)}
     nearby: dict[str, tuple[Value, ...]] = {
         name: (size // 2, size, size * 2) if size > 1 else FROM_ONE for name, size in free.items()
     }

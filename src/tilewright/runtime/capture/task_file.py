@@ -20,7 +20,7 @@ from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch
 from tilewright.runtime.capture.float_indices import captured_ranges
 from tilewright.runtime.capture.guessing import best_draft, loaded
-from tilewright.runtime.capture.independence import independent
+from tilewright.runtime.capture.independent_dims import independent
 from tilewright.runtime.capture.record import Recorded
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher

@@ -114,7 +114,7 @@ class Worker:
         """
         sets, monitor, rng = self._judge.timing_sets(), Monitor(), np.random.default_rng(step.policy.seed)
         trusted, several = step.benchmark and self.task.trusted is not None, step.captures > 1
-        size, budget = len(step.sources) + (step.copied is not None) + trusted, step.budget.share(step.captures)
+        size, budget = len(step.sources) + (step.copied is not None) + trusted, step.budget.divided(step.captures)
         timed: list[Rounds] = []
         again, done, ended, started = None, 0, False, time.monotonic()
         while not ended:

@@ -20,7 +20,7 @@ from tilewright.errors import TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.race.stats import Array
 from tilewright.records import Failed, Value
-from tilewright.runtime.capture.deciding import deciding_numbers
+from tilewright.runtime.capture.deciding_numbers import deciding_numbers
 from tilewright.runtime.capture.described import WHOLE
 from tilewright.runtime.capture.facts import ARCH
 from tilewright.runtime.capture.trying import drawn_inputs, small_shape, too_large

@@ -41,7 +41,7 @@ class TimeLimit:
     def passed(self) -> bool:
         return not self.left
 
-    def share(self, parts: int) -> TimeLimit:
+    def divided(self, parts: int) -> TimeLimit:
         """Returns a limit after an equal part of the time that is left."""
         limit = TimeLimit(self.seconds)
         limit._end = time.monotonic() + self.left / parts
