@@ -14,7 +14,7 @@ from tilewright.playbook.base import Site
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.swizzle import ENTRY
 from tilewright.source.syntax import Source
-from tilewright.testing.entries import EntryContract, loaded
+from tilewright.testing.entries import EntryContract, facts_of, loaded
 
 
 class TestSwizzle(EntryContract):
@@ -40,6 +40,14 @@ def test_two_block_ids_become_one_and_the_grid_one_axis(tmp_path: Path) -> None:
     assert "(items,), (a, b, c, config.T, grid[0], grid[1], config.GROUP_SIZE_M)" in new
     assert 'constants={"T": (32,), "GROUP_SIZE_M": (4, 8, 16)}, shipped={"T": 32, "GROUP_SIZE_M": 4}' in new
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_bands_that_a_kernel_has_get_another_height(tmp_path: Path) -> None:
+    banded = applied(ENTRY, HALF_PRODUCT, tmp_path, 4)
+    [site] = ENTRY.sites(Source("task.py", banded), facts_of(loaded(banded, tmp_path)))
+    assert site.values == ("GROUP_SIZE_M=8", "GROUP_SIZE_M=16")
+    higher = applied(ENTRY, HALF_PRODUCT, tmp_path, 16)
+    assert ENTRY.apply(Source("task.py", banded), site, "GROUP_SIZE_M=16") == higher
 
 
 def test_a_batch_keeps_its_axis(tmp_path: Path) -> None:

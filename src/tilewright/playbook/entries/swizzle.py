@@ -2,12 +2,13 @@
 
 The change helps if a product has more tiles than the GPU has SMs, and if its tensors exceed the L2. It adds a knob, and
 a few integer operations to each block. The last band may have fewer rows: with 10×4 tiles in bands of 8, six tiles
-would otherwise not be computed.
+would otherwise not be computed. If the kernel has such bands already, their height changes.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
+from tilewright.playbook.analyses.configuration_sites import places, read_changes, written
 from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read, range_of
 from tilewright.playbook.analyses.tile_shapes import indices_of
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
@@ -22,6 +24,8 @@ from tilewright.records import Value
 from tilewright.source.syntax import Changes, Function, Line, Source, dotted
 
 HEIGHTS = (8, 4, 16)
+_HEIGHT = re.compile(r"GROUP(_SIZE)?_?M", re.IGNORECASE)
+"""The names that kernels of Triton's and TileGym's tutorials and libraries give to the height of a band."""
 IN_L2 = 0.5  # the promise if all tensors fit into the L2
 
 
@@ -65,7 +69,7 @@ class BlockSwizzle(Entry):
         arrays = [facts.task.arrays(workload.dims).values() for workload in facts.workloads]
         moved = max(sum(array.nbytes for array in each) for each in arrays)
         promise = 1.0 if moved > facts.board.l2_bytes else IN_L2
-        found = []
+        found = list(_other_heights(source, facts))
         for kernel in kernels:
             for tiles in _tiles(source, kernel):
                 if not tiles.linear and blocks <= facts.board.sms:
@@ -77,6 +81,8 @@ class BlockSwizzle(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.kernel
+        if isinstance(value, str):
+            return written(source, site, read_changes(value))
         if kernel not in source.kernels:
             raise NotApplicable(f"{source.name}: there is no kernel {kernel}")
         known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
@@ -90,6 +96,14 @@ class BlockSwizzle(Entry):
         source = (_banded if tiles.linear else _flattened)(source, kernel, tiles, height)
         source = task_code.with_kernel_constant(source, kernel, height)
         return task_code.with_knob(source, height, sorted(HEIGHTS), value).text
+
+
+def _other_heights(source: Source, facts: KernelFacts) -> Iterator[Site]:
+    """Yields the places where a configuration has the height of the bands."""
+    for place in places(source, facts):
+        for name in filter(_HEIGHT.fullmatch, place.constants):
+            values = (f"{name}={height}" for height in HEIGHTS if height != facts.task.space.shipped[name])
+            yield place.site(f"{name} of {place.kernel}", tuple(values))
 
 
 def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:
