@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 # Two busy cores make any deadline flaky. In CI the same examples every time, and half as many.
@@ -46,6 +47,22 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(100_000, 20, 50)  # importing the tests and what they test frees nothing
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(str(SRC), quiet=2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Of a new checkout, each worker rewrites the asserts of its share of the tests. Each would rewrite all of them,
+    which is half of what it takes to collect them."""
+    config = session.config
+    if (worker := getattr(config, "workerinput", None)) is None:
+        return
+    asked = [Path(argument.partition("::")[0]) for argument in config.args]
+    files = sorted(file for path in asked for file in (path.rglob("test_*.py") if path.is_dir() else [path]))
+    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        made = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+        if not made.exists() and rewrite.try_makedirs(made.parent):
+            digest, code = rewrite._rewrite_test(file, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, digest, made)
 
 
 def pytest_collection_finish() -> None:
@@ -91,24 +108,20 @@ def _store_of_its_own(request: pytest.FixtureRequest, stores: Iterator[Path], mo
         monkeypatch.setattr(once, "_warned", set())
 
 
-TESTS_OF_PROGRAMS = ("cli", "coordinate", "mcp", "optimize", "program", "report", "specialists")
-"""Folders whose tests start programs with torch; what torch imports for these programs is not the point."""
+TESTS_OF_STARTS = ("gpu", "worker")
+"""Folders whose tests ask what a start imports, or need all of torch. For other programs that tests start, what torch
+imports is not the point."""
 STARTUP = Path(__file__).parent / "startup"
 
 
-@pytest.fixture(scope="module")
-def programs_start_sooner() -> Iterator[None]:
-    """Programs with torch that the tests start import less: tests/startup/sitecustomize.py says what."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(STARTUP), prepend=os.pathsep)
-        yield
-
-
 @pytest.fixture(autouse=True, scope="module")
-def _programs_of_these_start_sooner(request: pytest.FixtureRequest) -> None:
-    """For the fixtures of modules, too."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] in TESTS_OF_PROGRAMS:
-        request.getfixturevalue("programs_start_sooner")
+def _programs_start_sooner(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Programs with torch that the tests start import less: tests/startup/sitecustomize.py says what. For the fixtures
+    of modules, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.relative_to(Path(__file__).parent).parts[0] not in TESTS_OF_STARTS:
+            patch.setenv("PYTHONPATH", str(STARTUP), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture

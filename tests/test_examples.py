@@ -218,10 +218,19 @@ def test_a_plain_kernel_is_right(name: str) -> None:
 # Machine code -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*NAMES, *PLAIN])
-def test_the_shipped_configuration_compiles_everywhere(name: str) -> None:
+DATA_CENTER = ("sm_90", "sm_100")
+
+
+@pytest.mark.parametrize(
+    ("name", "archs"),
+    [
+        ("matmul", ARCHITECTURES),
+        *((name, DATA_CENTER) for name in (*NAMES[1:], *PLAIN)),
+        *(pytest.param(name, ("sm_80", "sm_120"), marks=pytest.mark.long) for name in NAMES[1:]),
+    ],
+)
+def test_the_shipped_configuration_compiles_everywhere(name: str, archs: tuple[str, ...]) -> None:
     task = example(name)
-    archs = ARCHITECTURES if name in NAMES else ("sm_90", "sm_100")  # a plain kernel uses nothing special
     units = [Unit(task.selected(None)[0], task.space.shipped, default_board(arch)) for arch in archs]
     for arch, compiled in zip(archs, compile_all(task, units, seconds=60), strict=True):
         assert isinstance(compiled.built, Built), compiled.built

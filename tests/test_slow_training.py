@@ -18,7 +18,6 @@ from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import Scope
 from tilewright.verify.schedule import Equipment
 
-pytestmark = pytest.mark.usefixtures("programs_start_sooner")
 FOLDER = Path(__file__).parent.parent / "examples" / "slow_training"
 TASK = """
 import sys

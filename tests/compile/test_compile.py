@@ -115,7 +115,7 @@ def failure(compiled: Compiled) -> Failed:
 
 def test_it_tells_when_each_compiler_has_a_candidate(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """K11: other work in Python waits for this. It is told where there are fewer candidates than compilers, too."""
-    units = [unit(task, TILE=tile, ADD=add) for add in (0, 1) for tile in (32, 256, 64)]
+    units = [unit(task, TILE=tile) for tile in (32, 256, 64)]
     lowered: list[Unit] = []
     real = compile_module.lower
 
@@ -132,7 +132,7 @@ def test_it_tells_when_each_compiler_has_a_candidate(task: Task, monkeypatch: py
 
 
 def test_results_stand_in_the_order_of_the_units(task: Task) -> None:
-    units = [unit(task, TILE=tile, ADD=add) for add in (0, 1) for tile in (32, 256, 64)]
+    units = [unit(task, TILE=tile, ADD=add) for add in (0, 1) for tile in (32, 64)]
     finished: list[Unit] = []
     threads: set[int] = set()
 
@@ -149,7 +149,7 @@ def test_results_stand_in_the_order_of_the_units(task: Task) -> None:
         assert one.built.configuration == one.unit.configuration
         assert one.code.symbol == one.built.symbol and one.code.sm == 90
         assert one.built.symbol.endswith(f"_I{one.unit.configuration.TILE}_I{one.unit.configuration.ADD}")
-    assert len({one.code.code_hash for one in results if isinstance(one.code, MachineCode)}) == 6
+    assert len({one.code.code_hash for one in results if isinstance(one.code, MachineCode)}) == len(units)
 
 
 def test_equal_bytecode_is_compiled_once(task: Task, started: list[list[str]]) -> None:

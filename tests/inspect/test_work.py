@@ -186,34 +186,39 @@ def test_where_addresses_depend_on_what_the_kernel_writes_a_sample_of_the_blocks
     assert work.counts is not None and work.counts.scaled(work.counts.stored_bytes) == 1000 * (64 + 1) * 4
 
 
-def limited(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """The command line in 1.5 GiB of address space; each of the tensors has 37 GiB."""
+def limited(*commands: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Commands, one after another in 1.5 GiB of address space; each of the tensors has 37 GiB."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (3 << 29,) * 2)\n"
-        "from tilewright.__main__ import main; sys.exit(main())"
+        "from tilewright.__main__ import main\n"
+        "for command in sys.argv[1:]:\n"
+        "    sys.argv[1:] = [*command.split(' ', 1), '--arch', 'sm_90', '--json']\n"
+        "    if code := main(): sys.exit(code)\n"
+        "    print(end='\\0')"
     )
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "TILEWRIGHT_HOME": str(home)}
-    command = [sys.executable, "-c", code, *arguments, "--arch", "sm_90", "--json"]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    return subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [("inspect", "logits"), ("tune", "logits"), ("inspect", "flat64"), ("tune", "flat64"), ("inspect", "embedded")],
-)
-def test_no_memory_of_the_size_of_the_tensors_is_needed(command: str, name: str, file: Path, tmp_path: Path) -> None:
-    done = limited(command, f"{file}:{name}", home=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    bound = found[0] if command == "inspect" else found["workloads"][0]["bound"]
-    source = bound["bound_source" if command == "inspect" else "source"]
+def test_no_memory_of_the_size_of_the_tensors_is_needed(file: Path, tmp_path: Path) -> None:
     moved = {"logits": 400000 * (50257 * 2 + 4), "embedded": 1000 * (2 * 64 * 2 + 4), "flat64": 2 * 400000 * 50257 * 2}
-    assert source.startswith("counted in Tile IR"), source
-    assert bound["speed_of_light_us"] == pytest.approx(moved[name] / (BOARD.bandwidth_gbs * 1e3), rel=0.01)
+    asked = [
+        ("inspect", "logits"), ("tune", "logits"), ("inspect", "flat64"), ("tune", "flat64"), ("inspect", "embedded"),
+    ]  # fmt: skip
+    done = limited(*(f"{command} {file}:{name}" for command, name in asked), home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *objects, rest = done.stdout.split("\0")
+    assert rest == ""
+    for (command, name), text in zip(asked, objects, strict=True):
+        found = json.loads(text)
+        bound = found[0] if command == "inspect" else found["workloads"][0]["bound"]
+        source = bound["bound_source" if command == "inspect" else "source"]
+        assert source.startswith("counted in Tile IR"), source
+        assert bound["speed_of_light_us"] == pytest.approx(moved[name] / (BOARD.bandwidth_gbs * 1e3), rel=0.01)
 
 
 def test_extents_beyond_32_bits_name_the_annotation(file: Path, tmp_path: Path) -> None:
-    done = limited("tune", f"{file}:flat32", home=tmp_path)
+    done = limited(f"tune {file}:flat32", home=tmp_path)
     assert done.returncode == 2
     message = json.loads(done.stdout)["error"]["message"]
     assert message.startswith("tensor 'x' has an extent or a stride of 20102800000, beyond 32 bits; fix: annotate")

@@ -87,7 +87,8 @@ def printed(driver: Path, folder: Path, script: str) -> object:
     (folder / "kernels_of_launch.py").write_text(KERNEL)
     (folder / "loaded").mkdir()
     env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]), "LD_LIBRARY_PATH": str(driver),
+        "PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"], *filter(None, sys.path)]),
+        "LD_LIBRARY_PATH": str(driver),
         "LOADED": str(folder / "loaded"), "CUDA_TILE_CACHE_DIR": str(folder / "cache"),
     }  # fmt: skip
     command = [sys.executable, "-c", PROGRAM + textwrap.dedent(script)]

@@ -36,6 +36,7 @@ from tilewright.errors import MachineError
 from tilewright.ledger.records import Iteration
 from tilewright.optimize import time_limit
 from tilewright.optimize.ending import finish
+from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Change, Seen
 from tilewright.optimize.time_limit import TimeUp, within
 from tilewright.optimize.versions.leftovers import leftovers
@@ -148,9 +149,10 @@ def test_patience_is_how_many_misses_end_the_default_policy(opened: Open) -> Non
 
 
 def test_at_most_25_iterations(opened: Open) -> None:
-    stage = opened([0.9] * 30)
-    assert stage.run() == "25 iterations (--iterations)"
-    assert [one.n for one in stage.rows] == list(range(26))
+    assert LIMITS.iterations == Options().iterations == 25
+    stage = opened([0.9] * 9, limits=replace(LIMITS, iterations=4))
+    assert stage.run() == "4 iterations (--iterations)"
+    assert [one.n for one in stage.rows] == list(range(5))
 
 
 def test_no_iterations_at_all_leave_the_baseline(opened: Open) -> None:
@@ -316,6 +318,7 @@ def test_the_limit_interrupts_another_thread() -> None:
 
 TRACED = """
 import sys, threading
+from tilewright.optimize.options import Options
 from tilewright.optimize.time_limit import TimeUp, within
 
 def work():
@@ -433,7 +436,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> No
     limits = replace(LIMITS, patience=4)
     with staged(repository(tmp_path / "one"), tmp_path / "home 1", script, entries, limits=limits) as whole:
         reason = whole.run()
-    for done in (0, 2, 3, 5):
+    for done in (2, 5):  # after a gain and a miss; after a lowered entry
         file = repository(tmp_path / f"two {done}")
         home = tmp_path / f"home 2 {done}"
         with staged(file, home, script[:done], entries, limits=replace(limits, iterations=done)) as before:

@@ -144,10 +144,22 @@ def test_a_launch_in_a_function_of_one_line(tmp_path: Path, how: str) -> None:
     assert text.endswith(host)
 
 
-def test_a_launch_that_stayed_needs_no_change(tmp_path: Path) -> None:
+def test_a_launch_that_stayed_needs_no_change_and_one_without_its_source_is_refused(tmp_path: Path) -> None:
     with kept(tmp_path) as case:
         before = case.builder.build_one("before", case.workspace.texts(case.workspace.base_commit))
         assert in_program(case.task, case.workspace, before, 1) == []
+        captured: Any = getattr(case.task.reference, "__self__")  # noqa: B009
+        [place] = [place for place in captured.call["places"] if place["file"] == str(case.file)]
+        other = case.file.with_name("other.py")
+        captured.call = {**captured.call, "places": [{**place, "file": str(other)}]}
+        [gone] = case.in_program()
+        other.write_text(case.file.read_text())
+        [elsewhere] = case.in_program()
+        captured.call = None
+        [unknown] = case.in_program()
+    assert "no ct.launch(...) is found at other.py:38, because its file is gone" in gone
+    assert "other.py:38 is not in an editable file; fix: load the file by tilewright.editable" in elsewhere
+    assert "does not say where the program made the launch" in unknown
 
 
 @dataclass(frozen=True)
@@ -201,19 +213,3 @@ def test_what_the_caller_must_launch_is_said(tmp_path: Path, case: Unwritable) -
     assert "must launch cubic_norm over (min(" in line
     assert "(here (528,))" in line
     assert "occupancy=2" in line
-
-
-def test_a_program_without_its_source_is_refused(tmp_path: Path) -> None:
-    with kept(tmp_path) as case:
-        captured: Any = getattr(case.task.reference, "__self__")  # noqa: B009
-        [place] = [place for place in captured.call["places"] if place["file"] == str(case.file)]
-        other = case.file.with_name("other.py")
-        captured.call = {**captured.call, "places": [{**place, "file": str(other)}]}
-        [gone] = case.in_program()
-        other.write_text(case.file.read_text())
-        [elsewhere] = case.in_program()
-        captured.call = None
-        [unknown] = case.in_program()
-    assert "no ct.launch(...) is found at other.py:38, because its file is gone" in gone
-    assert "other.py:38 is not in an editable file; fix: load the file by tilewright.editable" in elsewhere
-    assert "does not say where the program made the launch" in unknown

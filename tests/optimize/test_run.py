@@ -223,6 +223,7 @@ def child(
     )  # fmt: skip
 
 
+@pytest.mark.long  # test_loop.py interrupts runs, test_loading.py kills a process while it builds versions
 @pytest.mark.skipif(os.name != "posix", reason="kills with a signal")
 def test_kill_9_loses_at_most_the_running_iteration(tmp_path: Path) -> None:
     """X-12: the same command goes on with the same run, without a gap and without trying anything twice."""

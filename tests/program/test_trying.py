@@ -101,26 +101,23 @@ def test_a_change_that_does_not_run_is_not_kept(trials: ProgramTrials, script: P
     assert trial.run.values == {"aten::fft, before": 0.0, "aten::fft, after": 0.0}
 
 
-def test_the_count_of_a_race_is_shown_with_the_name_of_its_change(
+def test_a_right_change_is_raced_and_the_count_of_the_race_has_its_name(
     trials: ProgramTrials, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And a race without time blocks the change."""
     shown: list[tuple[object, ...]] = []
+    race_programs = trying.race_programs
 
-    def race(*_: object, progress: Progress, **__: object) -> ProgramFailed:
+    def race(*given: Any, progress: Progress, **named: Any) -> ProgramRace | ProgramFailed:
         progress("race", 3, 25, "note")
-        return ProgramFailed("race", "no time")
+        return race_programs(*given, progress=progress, **named)
 
     monkeypatch.setattr(trying, "race_programs", race)
     monkeypatch.setattr(trials, "progress", lambda *what: shown.append(what))
     changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros|aten::add")
-    trials.judge(changed, {}, asked=True, seconds=0.0)
-    assert ("race of change", 3, 25, "note") in shown
-
-
-def test_a_right_change_is_raced_and_a_race_without_time_blocks_it(trials: ProgramTrials, script: Path) -> None:
-    changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros|aten::add")
     trial = trials.judge(changed, {}, asked=True, seconds=0.0)
     assert trial.outputs is not None and trial.outputs.verdict in ("equal", "within tolerance")
+    assert ("race of change", 3, 25, "note") in shown
     assert (trial.failed_at, trial.why) == ("validate", "blocked")
     assert trial.race is not None and trial.race.verdict == "failed"
 

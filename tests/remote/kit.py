@@ -201,7 +201,7 @@ class Tuning:
         self.hold.touch()
 
     def start(self) -> subprocess.Popen[str]:
-        env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        env = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT), os.environ["PYTHONPATH"]))}
         pipe = subprocess.PIPE
         return subprocess.Popen(self.command, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
 

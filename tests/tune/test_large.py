@@ -160,10 +160,10 @@ def test_a_time_limit_keeps_the_best_so_far(task: Task, tmp_path: Path, strategy
 
 def test_the_number_of_candidates_is_kept_and_the_command_repeats_it(task: Task, tmp_path: Path) -> None:
     with TuneLedger(tmp_path / "ledger.db") as store:
-        found = tune(task, arch="sm_90", candidates=6, strategy="local", seed=1, store=store)
-        assert store.run(found.run).reproduce.endswith("--strategy local --seed 1 --candidates 6")
-    assert of(found) == [("local", 6, 19700)] * 2
-    again = tune(task, arch="sm_90", candidates=6, strategy="local", seed=1, store=False)
+        found = tune(task, arch="sm_90", candidates=3, strategy="local", seed=1, store=store)
+        assert store.run(found.run).reproduce.endswith("--strategy local --seed 1 --candidates 3")
+    assert of(found) == [("local", 3, 19700)] * 2
+    again = tune(task, arch="sm_90", candidates=3, strategy="local", seed=1, store=False)
     rows = [[each.configuration for each in workload.candidates] for workload in found.workloads]
     assert rows == [[each.configuration for each in workload.candidates] for workload in again.workloads]
 

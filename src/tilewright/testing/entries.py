@@ -121,7 +121,7 @@ class EntryContract:
 
     def test_it_finds_sites_that_have_values_and_words(self) -> None:
         for name, text in self.examples.items():
-            sites = self.entry.sites(Source("task.py", text), self._facts(text))
+            sites = self._sites(text)
             assert sites, name
             assert len(set(sites)) == len(sites)
             lines = len(text.splitlines())
@@ -137,9 +137,7 @@ class EntryContract:
 
     def test_the_same_source_has_the_same_sites(self) -> None:
         for text in self.examples.values():
-            facts = self._facts(text)
-            first = self.entry.sites(Source("task.py", text), facts)
-            assert self.entry.sites(Source("other.py", text), facts) == first
+            assert tuple(self.entry.sites(Source("other.py", text), self._facts(text))) == self._sites(text)
 
     def test_a_change_is_python_and_a_change(self) -> None:
         for before, site, value, text in self._changes():
@@ -175,7 +173,7 @@ class EntryContract:
     def test_a_site_of_another_source_is_refused(self) -> None:
         for text in self.examples.values():
             source = Source("task.py", text)
-            for site in self.entry.sites(source, self._facts(text)):
+            for site in self._sites(text):
                 foreign = replace(site, line=site.line + 10_000, column=site.column + 77)
                 try:
                     self.entry.apply(source, foreign, site.values_to_try()[0])
@@ -208,10 +206,15 @@ class EntryContract:
         changes = []
         for before in cls.examples.values():
             source = Source("task.py", before)
-            for site in cls.entry.sites(source, cls._facts(before)):
+            for site in cls._sites(before):
                 values = site.values_to_try()
                 changes += [(before, site, value, cls.entry.apply(source, site, value)) for value in values]
         return changes
+
+    @classmethod
+    @cache
+    def _sites(cls, text: str) -> tuple[Site, ...]:
+        return tuple(cls.entry.sites(Source("task.py", text), cls._facts(text)))
 
     @classmethod
     def _facts(cls, text: str) -> KernelFacts:

@@ -99,6 +99,7 @@ def cross_entropy() -> Case:
     return Case(kernels.cross_entropy, (6,), arguments, {"x": gradient * seen[:, None], "loss": loss})
 
 
+OTHERS = sorted({*ARCHITECTURES} - {"sm_90", "sm_100"})
 CASES = (softmax, matmul, matmul_by_descriptors, layer_norm, rms_norm, rope, attention, cross_entropy)
 
 
@@ -118,8 +119,14 @@ def test_attention_that_sees_all() -> None:
     np.testing.assert_allclose(case.arguments["o"].astype(float), case.expected["o"], atol=0.02)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("make", CASES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    ("make", "arch"),
+    [
+        *((make, arch) for make in CASES for arch in ("sm_90", "sm_100")),
+        *((matmul, arch) for arch in OTHERS),
+        *(pytest.param(make, arch, marks=pytest.mark.long) for make in CASES if make is not matmul for arch in OTHERS),
+    ],
+)
 def test_compiles(make: Any, arch: str) -> None:
     case = make()
     compiled(lowered(case.kernel, case.arguments, arch=arch), arch)

@@ -93,7 +93,7 @@ def started(folder: Path, how: str, program: str = PROGRAM) -> subprocess.Popen[
     from tilewright.runtime.started import STARTUP
 
     (folder / "program.py").write_text(program)
-    path = os.pathsep.join((str(STARTUP), str(ROOT / "src"), str(ROOT)))
+    path = os.pathsep.join((str(STARTUP), str(ROOT / "src"), str(ROOT), os.environ["PYTHONPATH"]))
     environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_CAPTURE": str(folder / "c.json")}
     environment.pop("TILEWRIGHT_PATCH", None)
     command = [sys.executable, str(folder / "program.py"), how]

@@ -129,7 +129,7 @@ def wrong(task: Task, before: str, after: str) -> Task:
 
 
 def verdict_of(task: Task) -> str:
-    return check_on(task, Equipment(InterpreterEngine(task, BOARD))).verdict.partition(" on ")[0]
+    return check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict.partition(" on ")[0]
 
 
 # Lists ------------------------------------------------------------------------------------------------

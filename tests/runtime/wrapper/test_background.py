@@ -124,7 +124,7 @@ in_background("the last", lambda: print("last", flush=True))
 def test_the_program_ends_and_may_fork(fork: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS.format(fork=fork)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ['PYTHONPATH']}"},
         capture_output=True,
         text=True,
     )

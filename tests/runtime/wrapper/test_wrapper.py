@@ -794,7 +794,7 @@ print(op.tuned.chosen(x, torch.zeros(8, 16), 2.0).config)
 
 
 def start(folder: Path, seconds: float, **environment: str) -> subprocess.Popen[str]:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ["PYTHONPATH"]])
     return subprocess.Popen(
         [sys.executable, "-c", PROCESS, str(folder), str(seconds)],
         env={**os.environ, "PYTHONPATH": paths, **environment},
