@@ -208,6 +208,12 @@ NO_WINDOW = (
     .replace("y, 16)", "y, 16, 0)")
 )
 WINDOW = NO_WINDOW.replace("y, 16, 0)", "y, 16, 3)")
+LOOP = """    for n in range(row + 1):
+        total = total + ct.load(x, (n, column), (T, T), padding_mode=ct.PaddingMode.ZERO)
+"""
+TWO_PARTS = CAUSAL.replace(
+    LOOP, LOOP.replace("row + 1", "min(1, row + 1)") + LOOP.replace("row + 1", "min(1, row + 1), row + 1")
+)
 IN_HELPER = CAUSAL.replace(
     """@ct.kernel
 def sums(x, y, T: ct.Constant[int]):

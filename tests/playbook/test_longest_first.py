@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.plain import NORM, applied, launch_facts
-from tests.playbook.row_loops import CAUSAL, EQUAL, IN_HELPER, NO_WINDOW, SHRINKING, WINDOW
+from tests.playbook.row_loops import CAUSAL, EQUAL, IN_HELPER, NO_WINDOW, SHRINKING, TWO_PARTS, WINDOW
 
 from tilewright.playbook.entries.longest_first import ENTRY, OF_ALL, REVERSED
 from tilewright.source.syntax import Source
@@ -21,6 +21,7 @@ class TestLongestFirst(EntryContract):
         "a loop up to the block's id": CAUSAL,
         "the start depends on it, too": NO_WINDOW,
         "a loop in a helper": IN_HELPER,
+        "a short part of the loop comes first": TWO_PARTS,
     }
     elsewhere: ClassVar = {
         "equal loops": EQUAL,

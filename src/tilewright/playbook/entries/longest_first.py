@@ -41,13 +41,13 @@ and 1.08 if the position of the first query is drawn at random because it is loa
 
 @dataclass(frozen=True, eq=False)
 class BlockId(Rewritable[cst.Call]):
-    """A call that reads the id of a block along ``axis``, on which the end of ``loop`` depends, here or in a helper.
+    """A call that reads the id of a block along ``axis``, on which the ends of ``loops`` depend, here or in a helper.
 
     is_sure: whether the start of no loop depends on the id. If one does, the loops may be equally long: a window.
     """
 
     axis: int
-    loop: cst.For
+    loops: tuple[cst.For, ...]
     is_sure: bool
 
 
@@ -112,8 +112,8 @@ def _growing(source: Source, function: Function) -> Iterator[BlockId]:
         if line is None or source.calls("num_blocks", inside=line):
             continue
         loops = list(_loops_with(source, function, _assigned_from(source, line, call)))
-        growing = next((loop for loop, at_end, _ in loops if at_end), None)
-        if growing is not None:
+        growing = tuple(dict.fromkeys(loop for loop, at_end, _ in loops if at_end))
+        if growing:
             is_sure = not any(at_start for _, _, at_start in loops)
             what = f"a loop that grows with the block id of axis {axis}"
             rewrites = {REVERSED: partial(_reversed, source, [each for each in ids if ids[each] == axis], axis)}
@@ -151,15 +151,18 @@ def _loops_with(source: Source, function: Function, names: set[str]) -> Iterator
 
 
 def _grows(source: Source, facts: KernelFacts, place: BlockId) -> bool:
-    """Returns whether the blocks of the launches with larger ids have clearly longer loops than the others."""
-    header, block = Header.of(source, place.loop), f"(1 + bid({place.axis}))"
-    iterations = header.iterations(*header.whole)
-    function = source.function_around(place.loop)
-    blocks = counted(source, facts, function, place.loop, "1", block)
-    weighted = counted(source, facts, function, place.loop, iterations, f"{block} * {iterations}")
-    if blocks is None or weighted is None:
-        return False
-    return weighted.some * blocks.every > CLEARLY * weighted.every * blocks.some
+    """Returns whether the blocks of the launches with larger ids have clearly longer loops than the others, all loops
+    together."""
+    longer = 0.0
+    for loop in place.loops:
+        header, block = Header.of(source, loop), f"(1 + bid({place.axis}))"
+        iterations, function = header.iterations(*header.whole), source.function_around(loop)
+        blocks = counted(source, facts, function, loop, "1", block)
+        weighted = counted(source, facts, function, loop, iterations, f"{block} * {iterations}")
+        if blocks is None or weighted is None:
+            return False
+        longer += weighted.some - CLEARLY * weighted.every * blocks.some / blocks.every
+    return longer > 0
 
 
 def _assigned_from(source: Source, line: cst.SimpleStatementLine, call: cst.Call) -> set[str]:
