@@ -36,6 +36,7 @@ from tilewright.optimize.options import Options
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.records import MachineCode, PredictedTime
 from tilewright.report.report import report
+from tilewright.verify.cases import Case
 
 ROOT = Path(__file__).parents[2]
 
@@ -317,20 +318,24 @@ def test_a_change_that_was_edited_since_is_another_run(tmp_path: Path, monkeypat
 # At the end -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["the change", "the untouched code too"])
+@pytest.mark.parametrize(
+    ("before", "after"), [((), (7,)), ((7,), (7,)), ((7,), (7, 8))],
+    ids=["the change", "the untouched code too", "the untouched code elsewhere"],
+)  # fmt: skip
 def test_what_is_wrong_on_hostile_shapes_is_taken_back_unless_the_untouched_code_is_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: tuple[int, ...], after: tuple[int, ...]
 ) -> None:
-    def incorrect(self: VariantChecker, variant: Any) -> str | None:
+    def wrong_cases(self: VariantChecker, variant: Any, case: Case | None = None) -> dict[Case, str]:
         untouched = 'TILE": 16}' in next(iter(variant.texts.values()))
-        return None if untouched and broken == "the change" else "y[7] is 3 for N = 1"
+        wrong = {Case((("N", place),)): f"y[{place}] is 3 for N = 1" for place in (before if untouched else after)}
+        return {each: reason for each, reason in wrong.items() if case in (None, each)}
 
-    monkeypatch.setattr(VariantChecker, "incorrect", incorrect)
+    monkeypatch.setattr(VariantChecker, "wrong_cases", wrong_cases)
     file = repository(tmp_path / "user", STEEP)
     found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("tile_sizes",), seconds=60))
-    if broken == "the change":
+    if before != after:
         assert [one.status for one in found.iterations] == ["keep", "keep", "revert"]
-        assert "y[7] is 3" in found.iterations[2].reason
+        assert f"y[{after[-1]}] is 3" in found.iterations[2].reason
         assert not found.kept and found.patch == "" and to_json(found)["kept"] == []
         assert found.speedup == pytest.approx(1.0)
     else:

@@ -21,19 +21,20 @@ from tilewright.playbook.base import EntryDescription
 
 
 def revert_incorrect_changes(run: Bookkeeping, baseline: Variant, checker: VariantChecker) -> str:
-    """Reverts kept changes until the code is correct on hostile shapes and data. The last change is reverted first.
+    """Reverts kept changes until the code is correct on hostile shapes and data, or wrong only where the untouched code
+    is wrong, too. The last change is reverted first.
 
-    If the untouched code is also wrong on these shapes and data, nothing more is reverted. The result is then a note
-    about this, otherwise "".
+    Returns a note about such cases, otherwise "".
     """
     while still_kept(run.iterations):
         run.setup.progress("check", 0, None, "hostile shapes and data")
-        wrong = checker.incorrect(run.incumbent)
-        if not wrong:
-            break
-        if before := checker.incorrect(baseline):
-            return f"on other shapes and data the untouched code is not correct either: {before}"
-        run.undo(wrong)
+        wrong = checker.wrong_cases(run.incumbent)
+        own = next((reason for case, reason in wrong.items() if not checker.wrong_cases(baseline, case)), "")
+        if own:
+            run.undo(own)
+        else:
+            first = next(iter(wrong.values()), "")
+            return f"on other shapes and data the untouched code is not correct either: {first}" if wrong else ""
     return ""
 
 

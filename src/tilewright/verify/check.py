@@ -32,6 +32,7 @@ from tilewright.verify.schedule import Equipment, board_here, engine_name, equip
 from tilewright.verify.trusted import Trusted
 from tilewright.verify.verdict import Verdict, report
 
+BY_INTERPRETER = "by the interpreter, not on a GPU"
 CANDIDATE_SECONDS = 10.0  # time limit for one candidate of an `InterpreterChecker`
 
 
@@ -141,6 +142,16 @@ class InterpreterChecker:
         own = OwnShapes(version, self.board) if own_shapes else None
         return self._checked(version, InterpreterEngine(version, self.board), scope, own)
 
+    def wrong_cases(
+        self, version: Task, workloads: tuple[Workload, ...], seconds: float, case: Case | None = None
+    ) -> dict[Case, str]:
+        """Runs all checks of a version of the task, or only ``case``. Returns the cases in which it is incorrect, each
+        with the mistake. Raises TaskError as `check` does."""
+        scope = Scope(workloads=workloads, case=case, seed=self.seed, seconds=seconds)
+        verdict = self._verdict(version, InterpreterEngine(version, self.board), scope)
+        wrong = (result for result in verdict.results if result.verdict == "incorrect")
+        return {result.case: f"{BY_INTERPRETER}: {result.case.described}: {result.reason}" for result in wrong}
+
     def close(self) -> None:
         """Ends the process of the trusted implementation. A check in another thread ends before its next case."""
         self._closed = True
@@ -149,10 +160,15 @@ class InterpreterChecker:
     def _checked(
         self, task: Task, engine: InterpreterEngine, scope: Scope, own_shapes: OwnShapes | None = None
     ) -> Checked:
-        verdict = check_on(task, Equipment(engine, self._trusted, own_shapes=own_shapes), scope, self._go_on)
+        verdict = self._verdict(task, engine, scope, own_shapes)
         share = max((result.error.share for result in verdict.results if result.error is not None), default=None)
         cases = tuple(result.case.described for result in verdict.results if result.verdict == "correct")
-        return Checked(verdict.verdict, f"by the interpreter, not on a GPU: {verdict.reason}", share, cases)
+        return Checked(verdict.verdict, f"{BY_INTERPRETER}: {verdict.reason}", share, cases)
+
+    def _verdict(
+        self, task: Task, engine: InterpreterEngine, scope: Scope, own_shapes: OwnShapes | None = None
+    ) -> Verdict:
+        return check_on(task, Equipment(engine, self._trusted, own_shapes=own_shapes), scope, self._go_on)
 
     def _go_on(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         if self._closed:

@@ -21,6 +21,7 @@ from tilewright.optimize.gates.arena import Confirmations
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Checked, Json, MeasuredTime, Workload
 from tilewright.task.task import Task
+from tilewright.verify.cases import Case
 from tilewright.verify.check import InterpreterChecker
 
 CORRECTNESS: Mapping[str, Correctness] = {
@@ -150,10 +151,10 @@ class VariantChecker:
             variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS, own_shapes=own_shapes
         )
 
-    def incorrect(self, variant: Variant) -> str | None:
-        """Runs all checks of `tilewright check` (hostile shapes, data and memory). Returns the mistake, or None."""
-        checked = self._checker.check(variant.task, self.workloads, quick=False, seconds=FULL_CHECK_SECONDS)
-        return checked.reason if checked.verdict == "incorrect" else None
+    def wrong_cases(self, variant: Variant, case: Case | None = None) -> Mapping[Case, str]:
+        """Runs all checks of `tilewright check` (hostile shapes, data and memory), or only ``case``. Returns the cases
+        in which the variant is incorrect, each with the mistake."""
+        return self._checker.wrong_cases(variant.task, self.workloads, FULL_CHECK_SECONDS, case)
 
     def close(self) -> None:
         self._checker.close()
