@@ -138,6 +138,8 @@ def test_the_run_ends_with_the_limit_and_what_became_of_each_move(run: Run, tmp_
     ("arguments", "said"),
     [
         (("--only", "Q9"), "unknown entry 'Q9'; known: tile_load, "),
+        (("--only", "exp2"), "exp2 rounds differently; allow it with --allow-lossy, or leave out --only exp2"),
+        (("--only", "tile_load", "--only", "exp2", "--dry-run"), "exp2 rounds differently; allow it"),
         (("--workload", "huge"), "unknown workload 'huge'; known: small"),
         (("--change", "nowhere.patch"), "nowhere.patch: no such file"),
         (("--arch", "sm_1"), "unknown architecture 'sm_1'"),

@@ -66,10 +66,14 @@ class Options:
             raise RequestError(
                 "--propose-only leaves the playbook out, and --only names entries of it; give one of both"
             )
-        known = [entry.about.id for entry in catalogue()]
+        known = {entry.about.id: entry.about for entry in catalogue()}
         for name in self.only:
             if name not in known:
                 raise UnknownChoice("entry", name, known)
+            if known[name].risk == "lossy" and not self.lossy:
+                raise RequestError(
+                    f"{name} rounds differently; allow it with --allow-lossy, or leave out --only {name}"
+                )
 
     def to_json(self) -> dict[str, Json]:
         """Returns the options as the ledger stores them. Without a proposer, the field of the proposer is left out."""
