@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_shapes_are_names_numbers_and_expressions() -> None:
         ("D // Q", "known: M, N, D"),
         ("D //", "is not a dimension or an expression of them"),
         ("D / 2", "is 4.0; it must be a whole number"),
-        ("M - 10", "is -4; it must be a whole number"),
+        ("M - 10", "is -4; it must be a whole number from 0 on"),
         ("M > 2", "is True; it must be a whole number"),
         ("M // 0", "tensor 'x'"),
         ("__import__('os')", "tensor 'x'"),
@@ -160,6 +161,14 @@ def test_traffic_is_each_tensor_once_unless_declared() -> None:
     assert task_of(bytes_moved=lambda M: 10 * M).traffic(DIMS) == 60
     assert task_of().work(DIMS) == 24
     assert task_of().compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("given", [-1, math.nan, math.inf])
+def test_amounts_that_no_kernel_has_are_refused(given: float) -> None:
+    task = task_of(flops=lambda: given, bytes_moved=lambda: given)
+    for amount, name in ((task.work, "flops"), (task.traffic, "bytes_moved")):
+        with pytest.raises(TaskError, match=f"{name} of task 'scale' is {given:g}; it must be a number from 0 on"):
+            amount(DIMS)
 
 
 @pytest.mark.parametrize("flops", [lambda M: M // 0, lambda M: "many", lambda M: None])

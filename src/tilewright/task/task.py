@@ -9,6 +9,7 @@ compiles on a machine without a GPU, and runs on larger, strided or hostile data
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -330,13 +331,13 @@ class Task(Declaration):
     def work(self, dims: Dims) -> float:
         """Returns the declared least number of floating-point operations."""
         with self._naming_workload(dims):
-            return _answer(self.flops, dims, float, f"flops of task '{self.name}'")
+            return _amount(self.flops, dims, f"flops of task '{self.name}'")
 
     def traffic(self, dims: Dims) -> float:
         """Returns the least number of bytes that the kernel moves."""
         if self.bytes_moved is not None:
             with self._naming_workload(dims):
-                return _answer(self.bytes_moved, dims, float, f"bytes_moved of task '{self.name}'")
+                return _amount(self.bytes_moved, dims, f"bytes_moved of task '{self.name}'")
         return float(sum(array.nbytes for array in self.arrays(dims).values()))
 
     @property
@@ -367,6 +368,13 @@ def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Retur
         raise
     except Exception as error:
         raise TaskError(f"{what} failed: {in_task(error)}") from error
+
+
+def _amount(function: Callable[..., Any], dims: Dims, what: str) -> float:
+    amount = _answer(function, dims, float, what)
+    if not 0 <= amount < math.inf:
+        raise TaskError(f"{what} is {amount:g}; it must be a number from 0 on")
+    return amount
 
 
 def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:

@@ -343,7 +343,7 @@ def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
     except Exception as error:
         raise TaskError(f"tensor '{tensor}': extent '{entry}': {type(error).__name__}: {error}") from None
     if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
-        raise TaskError(f"tensor '{tensor}': extent '{entry}' is {extent!r}; it must be a whole number")
+        raise TaskError(f"tensor '{tensor}': extent '{entry}' is {extent!r}; it must be a whole number from 0 on")
     return extent
 
 
