@@ -471,6 +471,13 @@ def test_a_task_file_that_cannot_be_used(run: Run, task_file: TaskFile, command:
     }
 
 
+def test_an_error_in_the_reference_names_the_line(run: Run, task_file: TaskFile) -> None:
+    ran = run("check", task_file("task = make(reference=lambda x: x.nothing)"), "--arch", "sm_90")
+    assert ran.code == 2 and re.search(r"reference of task '\w+' failed: ops\.py:\d+: AttributeError", ran.error), (
+        ran.error
+    )
+
+
 def test_an_error_in_serves_names_the_shape_and_the_line(run: Run, task_file: TaskFile) -> None:
     where = task_file("task = make(serves=lambda N: N >= 4096 or N // 0)")
     ran = run("check", where, "--arch", "sm_90")
@@ -498,6 +505,7 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("inspect", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; did you mean 'sm_90'? known: sm_80"),
         (("tune", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; did you mean 'sm_90'? known: sm_80"),
         (("tune", RMS_NORM, "--arch", "sm_90", "--strategy", "genetic"), "unknown strategy 'genetic'; known: "),
+        (("tune", RMS_NORM, "--arch", "sm_90", "--strategy", ""), "the name of the strategy is empty; known: "),
         (("inspect", RMS_NORM, "--arch", "sm_90a"), "write sm_90"),
         (("inspect", RMS_NORM, "--arch", " , "), "names no architecture; known: sm_80"),
         (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILE_Q=1"),

@@ -86,8 +86,8 @@ class TuneRequest:
     policy: Policy
     workloads: tuple[Workload, ...]
     top: int
-    strategy: str
-    """The name of the search strategy; "" for the default."""
+    strategy: str | None
+    """The name of the search strategy; None for the default."""
     seed: int | None
     seeds: str | None
     languages: tuple[str, ...]
@@ -153,7 +153,7 @@ class TuneRequest:
         policy, default = self.policy, Policy()
         for name, value, usual in (
             ("--l2", policy.l2, default.l2), ("--launch", policy.launch, default.launch),
-            ("--tie-band", policy.tie_band, default.tie_band), ("--strategy", self.strategy, ""),
+            ("--tie-band", policy.tie_band, default.tie_band), ("--strategy", self.strategy, None),
             ("--seed", self.seed, None), ("--seeds", self.seeds, None),
             ("--seconds", self.limits.seconds, None), ("--candidates", self.limits.candidates, None),
         ):  # fmt: skip

@@ -191,7 +191,7 @@ class _Run:
         selected = task.selected(options.workloads)
         languages = languages_of(task, selected, kind.target.board)
         self.request = TuneRequest(
-            task, kind.target, options.policy, selected, options.top, options.strategy or "", options.seed,
+            task, kind.target, options.policy, selected, options.top, options.strategy, options.seed,
             options.seeds, languages, options.limits, kind.on,
         )  # fmt: skip
         self.failed: MachineError | None = None

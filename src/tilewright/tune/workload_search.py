@@ -65,21 +65,21 @@ class Limits:
 class Searching:
     """The search of one workload.
 
-    strategy: its name; "" for the default, which depends on the size of the space.
+    strategy: its name; None for the default, which depends on the size of the space.
     pace: how many compilers a workload has for each second of the time limit.
     expected: makes the expected times of configurations. It is called only if the strategy has a choice.
     others: the searches of the task's other workloads that began before this one, and this one once it has begun.
     """
 
     def __init__(
-        self, workload: Workload, space: Space, arch: int, limits: Limits, *, strategy: str = "",
+        self, workload: Workload, space: Space, arch: int, limits: Limits, *, strategy: str | None = None,
         seeds: Sequence[Configuration] = (), seed: int = 0, pace: float = 1.0,
         expected: Callable[[], Expectation] | None = None, others: Collection[Searching] = (),
     ) -> None:  # fmt: skip
         self.workload, dims = workload, workload.dims
         self.size, self.exact = _size(SearchSpace(space, arch, dims, 0, tuple(seeds)))
         default = "exhaustive" if self.exact and self.size <= LISTED else FOR_LARGE
-        self.strategy = strategy_of(strategy or default)
+        self.strategy = strategy_of(default if strategy is None else strategy)
         most, self._most_why = self._most(limits, pace)
         known = expected() if expected is not None and most < self.size else None
         self.space = SearchSpace(

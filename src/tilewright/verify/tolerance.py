@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import MachineError, TaskError
+from tilewright.errors import MachineError, TaskError, in_task
 from tilewright.records import Configuration, Value
 from tilewright.task.task import Task, call_by_name
 from tilewright.task.tensors import Dims, Distribution, is_whole
@@ -150,7 +150,7 @@ def reference_outputs(
     except (TaskError, MachineError, MemoryError):  # of a captured kernel, whose reference needs the tools
         raise
     except Exception as error:
-        raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
+        raise TaskError(f"{what} failed: {in_task(error)}") from error
     expected = task.arrays(dims)
     named = {name: np.asarray(array, np.float64) for name, array in results.items()}
     for name, array in named.items():
