@@ -99,6 +99,21 @@ def test_a_file_with_kernels_gets_a_task_beside_it(capsys: pytest.CaptureFixture
     assert "NotImplementedError: FILL IN" in error(capsys, "check", "ops_task.py", "--engine", "interpreter")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("",), "name a FILE.py to write, or an operation"),
+        (("mine.py", "--language", "triton"), "--language and --dtype are for a kernel that is written"),
+        (("mine.py", "--dtype", "float99"), "--language and --dtype are for a kernel that is written"),
+    ],
+)
+def test_what_a_new_task_does_not_use_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in error(capsys, "new", *arguments)
+    assert not Path("mine.py").exists()
+
+
 def test_one_of_several_kernels_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     Path("ops.py").write_text(OPS)
     assert "unknown kernel in ops.py 'othr'; did you mean 'other'? known: attend, other" in error(

@@ -25,10 +25,13 @@ Dtype = Annotated[
     str, typer.Option(metavar="NAME", help="The dtype of the tensors for which the reference names none.")
 ]
 
+DEFAULT_LANGUAGE, DEFAULT_DTYPE = "cutile", "bfloat16"
+
 
 def new(
     file: File = None, kind: KindName = "elementwise", kernel: Kernel = None, operation: Operation = None,
-    language: KernelLanguage = "cutile", dtype: Dtype = "bfloat16", arch: Arch = None, as_json: AsJson = False,
+    language: KernelLanguage = DEFAULT_LANGUAGE, dtype: Dtype = DEFAULT_DTYPE,
+    arch: Arch = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Writes a task to start from. The task works at once: `check` finds it correct, and `tune` tunes it.
 
@@ -51,8 +54,13 @@ def new(
 
     if operation is not None or (file is not None and ".py:" in file):
         return _from_reference(file, operation, language, dtype, as_json)
-    if file is None:
+    if not file:
         raise RequestError('name a FILE.py to write, or an operation: tilewright new --write "fused SiLU-mul"')
+    if (language, dtype) != (DEFAULT_LANGUAGE, DEFAULT_DTYPE):
+        raise RequestError(
+            "--language and --dtype are for a kernel that is written from a reference; "
+            "give FILE.py:FUNCTION or --write OPERATION, or leave them out"
+        )
     written, text = _to_start_from(Path(file), kind, kernel, arch)
     write(written, text, mode="x")
     if as_json:
