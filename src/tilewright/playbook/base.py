@@ -61,6 +61,11 @@ def refusal(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) ->
     return ""
 
 
+def refused_at(source: Source, node: cst.CSTNode, reason: str) -> NotApplicable:
+    """Makes the exception that refuses a change; its message begins with the file and the line of a node."""
+    return NotApplicable(f"{source.name}:{source.place(node)[0]}: {reason}")
+
+
 @dataclass(frozen=True)
 class Effect:
     """An expected speedup as a factor (1.05: 5 % less time), between ``low`` and ``high``.

@@ -98,6 +98,12 @@ def starting_with(*lines: cst.BaseStatement) -> Callable[[cst.CSTNode], cst.CSTN
     return changed
 
 
+def preceded(statements: Sequence[cst.CSTNode], node: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
+    """Returns ``statements`` and the statement that they precede. The comments above it stay above all."""
+    first = statements[0].with_changes(leading_lines=getattr(node, "leading_lines", ()))
+    return cst.FlattenSentinel([first, *statements[1:], node.with_changes(leading_lines=())])
+
+
 def moved_up(source: Source, statement: Line, above: cst.BaseStatement) -> str:
     """Returns the text with ``statement`` moved to before the statement ``above``. An emptied block gets ``pass``."""
     block = source.parent(statement)

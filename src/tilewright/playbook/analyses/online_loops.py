@@ -22,8 +22,8 @@ from tilewright.playbook.analyses.chunk_loops import assigned_value, plain_targe
 from tilewright.playbook.analyses.constants import is_constant
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read, range_of
 from tilewright.playbook.analyses.masked_tiles import negated
-from tilewright.playbook.analyses.tile_shapes import new_axes, same_elements, tile_call
-from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.analyses.tile_shapes import same_elements, tile_call, with_new_axes
+from tilewright.playbook.base import NotApplicable, refused_at
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
 
 EXPONENTIALS = ("exp", "exp2")
@@ -174,7 +174,7 @@ class _LoopReader:
     def _follow_maximum(self) -> None:
         terms = list[cst.BinaryOperation]()
         for each in self.reads(self.update.new):
-            node = self._without_axes(each)
+            node = with_new_axes(self.source, each)
             above = self.source.parent(node)
             self.uses.add(each)
             if isinstance(above, cst.Assign) and plain_target(self._line(each)) == self.update.old:
@@ -203,7 +203,7 @@ class _LoopReader:
         self.factors.append((name, self.source.code(call)))
         uses = self._named(line) if named else [call]
         for use in uses:
-            node = self._without_axes(use)
+            node = with_new_axes(self.source, use)
             above = self.source.parent(node)
             if not (isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Multiply)):
                 raise self._refused(use, "the factor of the sums is read for more than a product")
@@ -338,13 +338,8 @@ class _LoopReader:
         around = {node, *self.source.parents(node)}
         return next(index for index, each in enumerate(self.loop.body.body) if each in around)
 
-    def _without_axes(self, node: Expression) -> Expression:
-        above = self.source.parent(node)
-        is_tile = isinstance(above, cst.Subscript) and above.value is node and new_axes(above) is not None
-        return self._without_axes(above) if is_tile else node  # type: ignore[arg-type]
-
     def _refused(self, node: cst.CSTNode, reason: str) -> NotApplicable:
-        return NotApplicable(f"{self.source.name}:{self.source.place(node)[0]}: {reason}")
+        return refused_at(self.source, node, reason)
 
 
 def reads_of(source: Source, name: str, inside: cst.CSTNode) -> list[cst.Name]:
@@ -373,7 +368,7 @@ def line_around(source: Source, node: cst.CSTNode) -> Line:
             return each
         if isinstance(each, cst.BaseCompoundStatement):
             break
-    raise NotApplicable(f"{source.name}:{source.place(node)[0]}: a condition reads the maximum, scores or sums")
+    raise refused_at(source, node, "a condition reads the maximum, scores or sums")
 
 
 def block_around(source: Source, nodes: Sequence[cst.CSTNode]) -> cst.IndentedBlock:

@@ -17,8 +17,8 @@ from tilewright.playbook.analyses.dataflow import names_assigned, names_read, pa
 from tilewright.playbook.analyses.helper_calls import HelperCall, calls_of
 from tilewright.playbook.analyses.masked_tiles import filled_with
 from tilewright.playbook.analyses.online_loops import OnlineLoop, reads_of
-from tilewright.playbook.analyses.tile_shapes import FILLED, new_axes, tile_call
-from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.analyses.tile_shapes import FILLED, new_axes, tile_call, with_new_axes
+from tilewright.playbook.base import NotApplicable, refused_at
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted, elements
 
 
@@ -32,7 +32,7 @@ def refuse_other_reads(source: Source, function: Function, loops: Sequence[Onlin
     for name in {own for each in loops for own in each.own}:
         for read in reads_of(source, name, function):
             if not any(each.loop in source.parents(read) for each in loops):
-                raise NotApplicable(f"{source.name}:{source.place(read)[0]}: {name} is read outside of the loop")
+                raise refused_at(source, read, f"{name} is read outside of the loop")
     uses = {use for each in loops for use in each.uses}
     assigned = {line for each in loops for line in each.assigned}
     _State(source, function, first.update.old, first.sums, uses, assigned).check(condition)
@@ -110,9 +110,7 @@ class _State:
 
     def _is_quotient(self, read: Expression, name: str) -> bool:
         """Returns whether a read of a sum is a side of a quotient of two sums."""
-        node = read
-        while isinstance(above := self.source.parent(node), cst.Subscript) and new_axes(above) is not None:
-            node = above
+        above = self.source.parent(with_new_axes(self.source, read))
         call = self.source.parent(above) if isinstance(above, cst.Arg) else None
         if isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide):
             sides = [above.left, above.right]
@@ -198,7 +196,6 @@ class _State:
         return _State(self.source, calls[0].caller, most, sums, uses, lines)
 
     def _refused(self, node: cst.CSTNode, reason: str) -> NotApplicable:
-        where = (
-            node.name.value if isinstance(node, cst.FunctionDef) else f"{self.source.name}:{self.source.place(node)[0]}"
-        )
-        return NotApplicable(f"{where}: {reason}")
+        if isinstance(node, cst.FunctionDef):
+            return NotApplicable(f"{node.name.value}: {reason}")
+        return refused_at(self.source, node, reason)

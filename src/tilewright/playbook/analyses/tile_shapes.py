@@ -229,6 +229,14 @@ def new_axes(node: cst.Subscript) -> list[bool] | None:
     return added
 
 
+def with_new_axes(source: Source, node: Expression) -> Expression:
+    """Returns the outermost subscript around a tile that only adds axes to it, such as ``x[:, None]`` around ``x``."""
+    above = source.parent(node)
+    if isinstance(above, cst.Subscript) and above.value is node and new_axes(above) is not None:
+        return with_new_axes(source, above)
+    return node
+
+
 def reshaped(source: Source, call: cst.Call) -> tuple[Expression, list[Expression]] | None:
     """Returns tile and shape of ``x.reshape(shape)`` and ``ct.reshape(x, shape)``; None for any other call."""
     if tile_call(source, call) == "reshape":

@@ -22,6 +22,7 @@ from tilewright.playbook.analyses.triton_blocks import Block, block_of, turned
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.rewriting import preceded
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Function, Replacement, Source, argument
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
@@ -201,7 +202,7 @@ def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> S
         value = argument(call, "value", 1) if block.access.kind == "store" else None
         read |= names_read(call) - (set() if value is None else names_read(value))
     for statement, lines in before.items():
-        changes[statement] = partial(_after, lines)
+        changes[statement] = partial(preceded, lines)
     return without_dead_names(source.changed(changes), kernel, read)
 
 
@@ -215,13 +216,6 @@ def _through(text: str, trans: str, call: cst.CSTNode) -> cst.BaseExpression:
         return cst.Attribute(new, cst.Name("T")) if trans else new
     given = cst.Call(cst.parse_expression(trans), [cst.Arg(value)]) if trans else value
     return new.with_changes(args=[new.args[0].with_changes(comma=SPACED), cst.Arg(given)])
-
-
-def _after(lines: Sequence[cst.BaseStatement], statement: cst.CSTNode) -> Replacement:
-    """Returns ``lines`` and then the statement. Comments above the statement stay above the lines."""
-    assert isinstance(statement, cst.BaseStatement)
-    first = lines[0].with_changes(leading_lines=statement.leading_lines)  # type: ignore[attr-defined]
-    return cst.FlattenSentinel([first, *lines[1:], statement.with_changes(leading_lines=())])
 
 
 def _offset(walk: Walk, offset: Scalar, int32: str) -> str:

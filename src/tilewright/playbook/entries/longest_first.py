@@ -29,7 +29,7 @@ from tilewright.playbook.analyses.expressions import fitting, imported
 from tilewright.playbook.analyses.helper_calls import calls_of
 from tilewright.playbook.analyses.index_bounds import MOST
 from tilewright.playbook.analyses.loop_bounds import Header, counted
-from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, refused_at, unless_refused
 from tilewright.playbook.rewriting import Rewritable, Rewriting
 from tilewright.source.syntax import Function, Source
 
@@ -133,7 +133,7 @@ def _refuse_waiting(source: Source, kernel: Function) -> None:
         breaking = (loop for loop in source.every(cst.For, each.function) if breaks_of(source, loop))
         for loop in (*source.every(cst.While, each.function), *breaking):
             if not each.is_pure(loop) or (shared and each.loads(loop)):
-                raise NotApplicable(f"{source.name}:{source.place(loop)[0]}: this loop may wait for another block")
+                raise refused_at(source, loop, "this loop may wait for another block")
 
 
 def _loops_with(source: Source, function: Function, names: set[str]) -> Iterator[tuple[cst.For, bool, bool]]:

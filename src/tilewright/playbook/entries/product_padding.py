@@ -14,7 +14,7 @@ The kernel keeps its form for other values of the constant, and of the constants
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,7 +59,7 @@ from tilewright.playbook.base import (
     Site,
     unless_refused,
 )
-from tilewright.playbook.rewriting import starting_with
+from tilewright.playbook.rewriting import preceded, starting_with
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Function, Line, Replacement, Source, argument, dotted, elements
 from tilewright.space import knobs
@@ -313,7 +313,7 @@ class _Padding:
         changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
         if loaded:
             changes[call] = cst.Name(tile)
-        changes[line] = partial(_beside, new, bool(loaded))
+        changes[line] = partial(preceded, new) if loaded else lambda now: cst.FlattenSentinel([now, *new])
         return changes
 
     def _cut_stored(self, call: cst.Call, shape: Shape) -> Changes:
@@ -323,15 +323,6 @@ class _Padding:
             raise NotApplicable(f"{self.source.code(call)} stores no named tile")
         start, cut = tuple_text(("0",) * len(shape)), imported(self.source, "extract")
         return {stored: cst.parse_expression(f"{cut}({stored.value}, {start}, {tuple_text(shape)})")}
-
-
-def _beside(new: Sequence[cst.BaseStatement], before: bool, line: cst.CSTNode) -> Replacement:
-    """Puts statements before or after a line. Comments above the line stay above all."""
-    assert isinstance(line, cst.SimpleStatementLine)
-    if not before:
-        return cst.FlattenSentinel([line, *new])
-    first = new[0].with_changes(leading_lines=line.leading_lines)
-    return cst.FlattenSentinel([first, *new[1:], line.with_changes(leading_lines=())])
 
 
 ENTRY = ProductPadding()

@@ -35,6 +35,7 @@ from tilewright.playbook.base import (
     NotApplicable,
     Site,
     refusal,
+    refused_at,
     unless_refused,
 )
 from tilewright.playbook.rewriting import Rewritable, Rewriting
@@ -147,7 +148,7 @@ def _doubled(source: Source, found: ScaledMaximum) -> Source:
     """Returns the source with a loop for each form of one maximum."""
     loop = next((above for above in source.parents(found.call) if isinstance(above, cst.For)), None)
     if _is_positive(source, found) or loop is None or names_read(found.scale) & names_assigned(loop).keys():
-        raise _refused(source, found, "the sign of the scale is not tested before a loop")
+        raise refused_at(source, found.call, "the sign of the scale is not tested before a loop")
     place = source.every(cst.For).index(loop)
     plain = _scaled(source, found, always=True).every(cst.For)[place]
     first, other = (cst.IndentedBlock(body=[each.with_changes(leading_lines=())]) for each in (plain, loop))
@@ -162,7 +163,7 @@ def _scaled(source: Source, found: ScaledMaximum, always: bool) -> Source:
     for use in _uses(source, found):
         above = source.parent(use)
         if not isinstance(above, cst.BinaryOperation) or not isinstance(above.operator, (cst.Add, cst.Subtract)):
-            raise _refused(source, found, f"line {source.place(use)[0]} needs {text} for more than a difference")
+            raise refused_at(source, found.call, f"line {source.place(use)[0]} needs {text} for more than a difference")
     return source.changed({found.call: fitting(source, found.call, _text(source, found, always))})
 
 
@@ -179,13 +180,13 @@ def _is_positive(source: Source, found: ScaledMaximum) -> bool:
     scale, bounds = source.code(found.scale), range_of_values(source, found.scale)
     function = source.function_around(found.call)
     if not is_scalar(source, function, found.scale):
-        raise _refused(source, found, f"{scale} is not known to be a scalar")
+        raise refused_at(source, found.call, f"{scale} is not known to be a scalar")
     if not Floats(source, function).has(found.product):
-        raise _refused(source, found, f"{source.code(found.product)} may be an integer, which may wrap")
+        raise refused_at(source, found.call, f"{source.code(found.product)} may be an integer, which may wrap")
     if bounds is not None and bounds.high <= 0:
-        raise _refused(source, found, f"{scale} is not above 0")
+        raise refused_at(source, found.call, f"{scale} is not above 0")
     if "\n" in source.code(found.product):
-        raise _refused(source, found, "the product is written on several lines")
+        raise refused_at(source, found.call, "the product is written on several lines")
     return bounds is not None and bounds.low > 0
 
 
@@ -196,10 +197,6 @@ def _uses(source: Source, found: ScaledMaximum) -> list[Expression]:
     every: list[Expression] = [*source.every(cst.BinaryOperation, function), *source.calls(*_PRODUCTS, inside=function)]
     text = source.code(bare(found.product))
     return [each for each in every if source.code(bare(each)) == text and each not in maxima]
-
-
-def _refused(source: Source, found: ScaledMaximum, reason: str) -> NotApplicable:
-    return NotApplicable(f"{source.name}:{source.place(found.call)[0]}: {reason}")
 
 
 ENTRY = ScaledMax()
