@@ -10,15 +10,13 @@ scale. So any other number may stand for the maximum if no exponential leaves th
 drops the products by a factor of 1, and the reductions. `bounded` is a constant: other caps and float16 keep the old
 form.
 
-In bfloat16 the largest exponential of a row, which was exactly 1, is rounded as all others are: on average over rows
-with one large score, errors are 1.6 times as large. So the change is lossy.
-
 An exponential is from 2^-75 to 2^75. So 2^20 terms may have values up to 2^31 in float32 and bfloat16, and values from
 2^-51 are normal numbers. A masked score has 2^-112, or 0 if it is -inf: at most 2^-37 of any other. A row that is
 masked everywhere is the mean of the values as before, or no number. Only its values under 2^-14 lose precision.
 
-Terms are rounded to bfloat16 before they are multiplied by values. The largest one was 1, and exact; now it is rounded
-as all others are, by at most 2^-8. So a row with one large term may be off by one more unit in its last place.
+The change is lossy: terms are rounded to bfloat16 before they are multiplied by values. The largest one of a row was 1,
+and exact; now it is rounded as all others are, by at most 2^-8. On average over rows with one large score, errors are
+1.6 times as large.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from typing import TypeAlias
 
 import libcst as cst
 
-from tilewright.playbook.analyses.bounded_scores import BoundedScores, bounded_scores, product_of
+from tilewright.playbook.analyses.bounded_scores import BoundedScores, ScoreBounds, product_of
 from tilewright.playbook.analyses.chunk_loops import plain_target
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, range_of, reaching
 from tilewright.playbook.analyses.expressions import imported, text_of
@@ -46,8 +44,17 @@ from tilewright.playbook.analyses.online_loops import (
 )
 from tilewright.playbook.analyses.online_state import refuse_other_reads
 from tilewright.playbook.analyses.task_code import fresh_in
-from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription, KernelFacts, NotApplicable, Site, refusal
-from tilewright.playbook.rewriting import Rewritable, Rewriting
+from tilewright.playbook.base import (
+    HINTS_OF_TILES,
+    Effect,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    refusal,
+    refused_at,
+)
+from tilewright.playbook.rewriting import Rewritable, Rewriting, preceded
 from tilewright.source.syntax import Expression, Function, Line, Source, dotted
 
 NO_MAXIMUM = "no maximum"
@@ -57,7 +64,6 @@ MASKED = {"exp2": -112.0, "exp": -77.6}
 """The exponent of a masked score."""
 _HIDDEN = -1000.0  # a masked score with a larger exponent may count in the old form
 _DTYPES = ("float32", "bfloat16")
-Statements: TypeAlias = Sequence[cst.BaseStatement]
 
 
 class BoundedMaximum(Rewriting[Rewritable[cst.For]]):
@@ -121,7 +127,7 @@ def _bounded(source: Source, function: Function, loop: cst.For, updates: Sequenc
     for update in updates:
         try:
             found = online_loop(source, loop, update)
-            scores = bounded_scores(source, function, found.scores)
+            scores = ScoreBounds(source, function).of(found.scores)
             _refuse_other_scores(source, function, found, scores)
             return found, scores
         except NotApplicable as reason:
@@ -143,11 +149,11 @@ def _refuse_other_scores(source: Source, function: Function, loop: OnlineLoop, s
             is_term = plain_target(last) == name and place > source.place(last)
             here = loop.loop in around
             if here and not (known & around or min(starts, default=first) < place < first or is_term):
-                raise NotApplicable(f"{source.name}:{place[0]}: {name} is read for more than its terms")
+                raise refused_at(source, read, f"{name} is read for more than its terms")
             if not here and not any(
                 list(updates_of(source, function, each)) for each in around if isinstance(each, cst.For)
             ):
-                raise NotApplicable(f"{source.name}:{place[0]}: {name} is read outside of the loop")
+                raise refused_at(source, read, f"{name} is read outside of the loop")
 
 
 def _conditions(source: Source, function: Function, loop: OnlineLoop, scores: BoundedScores) -> tuple[str, ...]:
@@ -205,10 +211,10 @@ class _Writer:
         first = next(each for each in block.body if each in around)
         self._refuse_unknown(first)
         lines = [f"{self.flag} = {self.condition}", *(f"{name} = {text}" for text, name in self.fills.items())]
-        top = [cst.parse_statement(line) for line in lines]
-        changes |= {loop.loop: partial(_preceded, [self._scaled(loop)]) for loop, _ in loops}
-        alone = first is loops[0][0].loop
-        changes[first] = partial(_preceded, [*top, self._scaled(loops[0][0])] if alone else top)
+        before: dict[cst.CSTNode, list[cst.CSTNode]] = {first: [cst.parse_statement(line) for line in lines]}
+        for loop, _ in loops:
+            before.setdefault(loop.loop, []).append(self._scaled(loop))
+        changes |= {node: partial(preceded, statements) for node, statements in before.items()}
         return self.source.replaced(changes)  # type: ignore[arg-type]
 
     def _refuse_unknown(self, first: cst.CSTNode) -> None:
@@ -256,13 +262,6 @@ class _Writer:
         if not Effects(self.source, self.function).is_pure(loop.iter):
             raise NotApplicable("the range of a loop cannot be computed a second time")
         return ("0", bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
-
-
-def _preceded(statements: Statements, node: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
-    """Returns statements and the one that they precede; the comments above it stay above all."""
-    above = getattr(node, "leading_lines", ())
-    first = statements[0].with_changes(leading_lines=above)
-    return cst.FlattenSentinel([first, *statements[1:], node.with_changes(leading_lines=())])
 
 
 ENTRY = BoundedMaximum()
