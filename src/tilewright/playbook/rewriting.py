@@ -71,7 +71,10 @@ class Rewriting(Entry, Generic[AnyPlace]):
                 for rewrite in place.rewrites.values():
                     rewrite()
 
-        return refusal(each_rewrite, source.kernels[facts.kernel]) if facts.kernel in source.kernels else ""
+        if (kernel := facts.kernel) not in source.kernels:
+            return ""
+        helpers = sorted({*source.called_by([kernel])} - {kernel}) if not self.needs_launch else []
+        return next(filter(None, (refusal(each_rewrite, source.functions[name]) for name in (kernel, *helpers))), "")
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         # Several places may begin at one position.

@@ -88,14 +88,6 @@ class BoundedMaximum(Rewriting[Rewritable[cst.For]]):
         places = self.found(source, facts)
         return [place.site(source) for place in places if not refusal(place.rewrites[NO_MAXIMUM])]
 
-    def why_not(self, source: Source, facts: KernelFacts) -> str:
-        names = source.called_by([facts.kernel]) if facts.kernel in source.kernels else ()
-        return next(filter(None, (refusal(self._changed, source, name) for name in sorted(names))), "")
-
-    def _changed(self, source: Source, name: str) -> None:
-        for place in self.places(source, source.functions[name]):
-            place.rewrites[NO_MAXIMUM]()
-
     def places(self, source: Source, function: Function) -> Iterator[Rewritable[cst.For]]:
         """Yields one place for all loops of a function: loops that are copies of each other change together."""
         for loop in source.every(cst.For, function):
