@@ -87,6 +87,14 @@ def test_one_axis_has_no_others_to_wait_for(tmp_path: Path) -> None:
         assert site.values == (REVERSED,)
 
 
+def test_a_part_that_constants_leave_out_does_not_count(tmp_path: Path) -> None:
+    start = NO_WINDOW.index("    for n in range")
+    part = NO_WINDOW[start : NO_WINDOW.index("    ct.store")]
+    behind = "    if T < 0:\n" + "".join(f"    {line}\n" for line in part.splitlines())
+    text = NO_WINDOW.replace(part, behind + part)
+    assert len(ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))) == 1
+
+
 BOTH = "row, column = ct.bid(0), ct.bid(1)"
 MINE = CAUSAL.replace("y, (row, column)", "y, (mine(), column)")
 NAMES = CAUSAL.replace(

@@ -250,6 +250,26 @@ def test_a_hidden_tile_that_changes_a_result_stays(before: str, after: str) -> N
         SKIP.apply(source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
 
 
+PLACE = "        score = ct.where"
+DTYPES = {
+    "float16 and a tile of float32": ("score.astype(ct.float16)", "score, ct.full((TILE, 32), LOW, ct.float32)", False),
+    "float16 and what is loaded": ("score.astype(ct.float16)", "score, ct.load(q, (0, 0), (1, 1))", False),
+    "float16 and a scalar": ("score.astype(ct.float16)", "score, m * 0.5", False),
+    "float16 and a constant": ("score.astype(ct.float16)", "score, -9.0 if HEAD > 4 else LOW", True),
+    "float32 and a tile": ("score * SEEN", "score, ct.full((TILE, 32), LOW, ct.float32)", True),
+    "float32 and a scalar": ("ct.exp2(score)", "score, m * 0.5", True),
+}
+
+
+@pytest.mark.parametrize(("shown", "masked", "is_split"), DTYPES.values(), ids=DTYPES)
+def test_a_mask_that_may_change_the_dtype_stays(shown: str, masked: str, is_split: bool) -> None:
+    """``where`` of float16 and float32 is float32: without it, all that follows would be computed in float16."""
+    text = CAUSAL.replace(PLACE, f"        score = {shown}\n{PLACE}").replace("score, LOW)", f"{masked})")
+    source = Source("task.py", text)
+    reason = refusal(SPLIT.apply, source, Site.at(source, source.every(cst.For)[0], "", (TWO_LOOPS,)), TWO_LOOPS)
+    assert not reason if is_split else "may have another dtype" in reason
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

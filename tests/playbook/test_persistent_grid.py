@@ -114,6 +114,12 @@ def test_a_block_for_each_item_is_tried_with_fewer_rows_and_their_own_hints(tmp_
     assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (dims["M"] // 2,)
 
 
+def test_fewer_rows_are_those_that_the_space_allows(tmp_path: Path) -> None:
+    text = BY_ROWS.replace("tw.Space(", "tw.Space(where=[lambda TILE: TILE > 2], ")
+    site = only(ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path))))
+    assert {value.split(",")[1] for value in map(str, site.values) if "TILE" in value} == {"TILE=4"}
+
+
 def test_axes_stay(tmp_path: Path) -> None:
     task = loaded(applied(ENTRY, AXES, tmp_path, "1"), tmp_path)
     dims = task.selected(None)[0].dims

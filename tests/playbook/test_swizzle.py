@@ -48,6 +48,9 @@ def test_bands_that_a_kernel_has_get_another_height(tmp_path: Path) -> None:
     assert site.values == ("GROUP_SIZE_M=8", "GROUP_SIZE_M=16")
     higher = applied(ENTRY, HALF_PRODUCT, tmp_path, 16)
     assert ENTRY.apply(Source("task.py", banded), site, "GROUP_SIZE_M=16") == higher
+    low = banded.replace("tw.Space(", "tw.Space(where=[lambda GROUP_SIZE_M: GROUP_SIZE_M < 16], ")
+    [site] = ENTRY.sites(Source("task.py", low), facts_of(loaded(low, tmp_path)))
+    assert site.values == ("GROUP_SIZE_M=8",), "the space allows no other"
 
 
 def test_a_batch_keeps_its_axis(tmp_path: Path) -> None:

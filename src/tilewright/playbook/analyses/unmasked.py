@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.analyses.constants import is_constant
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, reaching
+from tilewright.playbook.analyses.dtypes import float32_names, is_float32
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.helper_calls import shapes_in
 from tilewright.playbook.analyses.masked_tiles import MaskedTile
 from tilewright.playbook.analyses.unchanged import read_outside
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Function, Line, Source, dotted
+from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
 
 GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
 
@@ -36,11 +38,13 @@ class Unmasked:
 def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[MaskedTile]) -> Unmasked:
     """Returns a loop without the masks of ``tiles``, and without the statements that only they need.
 
-    Raises `NotApplicable` if a mask gives its tile another shape.
+    Raises `NotApplicable` if a mask gives its tile another shape, or may give it another dtype.
     """
     changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
-    shapes = shapes_in(source, function)
+    shapes, singles = shapes_in(source, function), float32_names(source, function)
     for tile in tiles:
+        if not (_keeps_dtype(source, function, tile) or is_float32(source, tile.shown, singles)):
+            raise NotApplicable(f"{source.code(tile.shown)} may have another dtype than its masked tile")
         shown, masked = shapes.of(tile.shown), shapes.of(tile.node)
         if shown is not None and shown != masked and (masked is not None or shown == ()):
             raise NotApplicable(f"{source.code(tile.shown)} has another shape than its masked tile")
@@ -62,6 +66,27 @@ def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[
     whole = tuple(dict.fromkeys(top for top in tops if top is not None and top in masks))
     alone = all(top is not None and top in masks for top in tops)
     return Unmasked(final, masks, whole if alone else None)  # type: ignore[arg-type]
+
+
+def _keeps_dtype(source: Source, function: Function, tile: MaskedTile) -> bool:
+    """Returns whether a mask replaces elements by a constant, which takes the dtype of the tile."""
+    if not isinstance(tile.node, cst.Call):
+        return False  # a sum with a tile
+    values = [argument(tile.node, name, place) for place, name in ((1, "x"), (2, "y"))]
+    return all(each is tile.shown or _is_plain(source, function, each) for each in values if each is not None)
+
+
+def _is_plain(source: Source, function: Function, node: Expression) -> bool:
+    match node:
+        case cst.IfExp(body=first, orelse=second):
+            return _is_plain(source, function, first) and _is_plain(source, function, second)
+        case cst.UnaryOperation(expression=inside):
+            return _is_plain(source, function, inside)
+        case cst.Call(func=cst.Name(value="float")):
+            return True
+        case cst.Name(value=name) if (found := reaching(source, name, node)) is not None and found.value is not None:
+            return _is_plain(source, function, found.value)
+    return is_constant(source, function, node)
 
 
 def _whole_line(source: Source, tile: MaskedTile) -> Line | None:

@@ -11,7 +11,8 @@ drops the products by a factor of 1, and the reductions. `bounded` is a constant
 form.
 
 An exponential is from 2^-75 to 2^75. So 2^20 terms may have values up to 2^31 in float32 and bfloat16, and values from
-2^-51 are normal numbers. A masked score has 2^-112, or 0 if it is -inf: at most 2^-37 of any other. A row that is
+2^-51 are normal numbers. A masked score has 2^-112, or 0 if it is -inf: at most 2^-37 of any other. It was exactly 0: a
+masked value that is 2^20 times as large as the others, such as what a cache held before, now shows. A row that is
 masked everywhere is the mean of the values as before, or no number. Only its values under 2^-14 lose precision.
 
 The change is lossy: terms are rounded to bfloat16 before they are multiplied by values. The largest one of a row was 1,
@@ -72,7 +73,7 @@ class BoundedMaximum(Rewriting[Rewritable[cst.For]]):
         name="no maximum of bounded scores",
         what="an online softmax without a running maximum, where a cap bounds the scores; the old form for other caps",
         when="attention that caps its scores by tanh, in bfloat16 or float32",
-        when_not="scores without a cap, or with one above 51; float16; values above 2^31; a maximum that is stored",
+        when_not="scores without a cap, or one above 51; float16; values above 2^31; huge values behind a finite mask",
         priority={"memory": 6, "balanced": 4, "compute": 2},
         eases=("issue slots", "tile size"),
         together=HINTS_OF_TILES,

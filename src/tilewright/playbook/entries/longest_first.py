@@ -161,7 +161,8 @@ def _grows(source: Source, facts: KernelFacts, place: BlockId) -> bool:
         weighted = counted(source, facts, function, loop, iterations, f"{block} * {iterations}")
         if blocks is None or weighted is None:
             return False
-        longer += weighted.some - CLEARLY * weighted.every * blocks.some / blocks.every
+        if blocks.every:  # constants may leave a part out
+            longer += weighted.some - CLEARLY * weighted.every * blocks.some / blocks.every
     return longer > 0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow, task_code, unchanged
+from tilewright.playbook.analyses.best_predicted import allowed
 from tilewright.playbook.analyses.block_loop import block_ids, blocks_per_sm, grid_extents
 from tilewright.playbook.analyses.configuration_sites import current, read_changes, written_in_space
 from tilewright.playbook.analyses.launch_expressions import in_launch
@@ -105,7 +106,8 @@ def _with_fewer_rows(source: Source, kernel: str, facts: KernelFacts) -> list[st
     for knob, listed in facts.task.space.constants.items():
         if knob in sizes and f"config.{knob}" in read:
             most = sizes[knob] if hints else sizes[knob] - 1
-            fewer = sorted(value for value in listed if isinstance(value, int) and value <= most)[-3:]
+            smaller = sorted(value for value in listed if isinstance(value, int) and value <= most)
+            fewer = [rows for rows in smaller if allowed(facts, facts.task.space.shipped.replace(**{knob: rows}))][-3:]
             found += [f"{knob}={rows},{resident}{hints}" for rows in fewer for resident in RESIDENT[1:3]]
     return found
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
+from tilewright.playbook.analyses.best_predicted import allowed
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
 from tilewright.playbook.analyses.configuration_sites import places, read_changes, written
 from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read, range_of
@@ -102,8 +103,11 @@ def _other_heights(source: Source, facts: KernelFacts) -> Iterator[Site]:
     """Yields the places where a configuration has the height of the bands."""
     for place in places(source, facts):
         for name in filter(_HEIGHT.fullmatch, place.constants):
-            values = (f"{name}={height}" for height in HEIGHTS if height != facts.task.space.shipped[name])
-            yield place.site(f"{name} of {place.kernel}", tuple(values))
+            shipped = facts.task.space.shipped
+            others = [height for height in HEIGHTS if height != shipped[name]]
+            values = [f"{name}={each}" for each in others if allowed(facts, shipped.replace(**{name: each}))]
+            if values:
+                yield place.site(f"{name} of {place.kernel}", tuple(values))
 
 
 def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:
