@@ -250,6 +250,10 @@ def test_a_hidden_tile_that_changes_a_result_stays(before: str, after: str) -> N
         SKIP.apply(source, Site.at(source, loop, "a loop", (LEFT_OUT,)), LEFT_OUT)
 
 
+ROW = CAUSAL.replace("score, LOW)", "ct.full((1, 32), n * 1.0, ct.float32), floor)").replace(
+    "    # over all keys", "    floor = loaded(q, m)\n    # over all keys"
+)
+"""The mask gives the row the rows of a tile that a helper loads."""
 PLACE = "        score = ct.where"
 DTYPES = {
     "float16 and a tile of float32": ("score.astype(ct.float16)", "score, ct.full((TILE, 32), LOW, ct.float32)", False),
@@ -275,9 +279,10 @@ def test_a_mask_that_may_change_the_dtype_stays(shown: str, masked: str, is_spli
     [
         (CAUSAL.replace(RUNNING, RUNNING + "        steps = steps - 1\n"), "cannot be computed a second time"),
         (CAUSAL.replace(RUNNING, RUNNING + "        if n > 2:\n            break\n"), "may end early"),
-        (GRADIENT.replace("0.0, part)", "0.0, ct.full((1, TILE), 2.0, ct.float32))"), "has another shape"),
+        (GRADIENT.replace("0.0, part)", "0.0, ct.full((1, TILE), 2.0, ct.float32))"), "have another shape"),
+        (ROW, "have another shape"),
     ],
-    ids=["a changing end", "a loop that ends early", "a mask that gives a tile its shape"],
+    ids=["a changing end", "a loop that ends early", "a mask that gives a tile its shape", "a tile of any shape"],
 )
 def test_a_loop_that_cannot_be_parted_stays_whole(text: str, why: str) -> None:
     source = Source("task.py", text)

@@ -12,7 +12,7 @@ from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names
 from tilewright.playbook.analyses.dtypes import float32_names, is_float32
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.helper_calls import shapes_in
-from tilewright.playbook.analyses.masked_tiles import MaskedTile
+from tilewright.playbook.analyses.masked_tiles import FIXED, MaskedTile
 from tilewright.playbook.analyses.unchanged import read_outside
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
@@ -43,11 +43,13 @@ def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[
     changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
     shapes, singles = shapes_in(source, function), float32_names(source, function)
     for tile in tiles:
-        if not (_keeps_dtype(source, function, tile) or is_float32(source, tile.shown, singles)):
-            raise NotApplicable(f"{source.code(tile.shown)} may have another dtype than its masked tile")
+        is_number = _is_number(source, function, tile)
         shown, masked = shapes.of(tile.shown), shapes.of(tile.node)
-        if shown is not None and shown != masked and (masked is not None or shown == ()):
-            raise NotApplicable(f"{source.code(tile.shown)} has another shape than its masked tile")
+        may_grow = masked is not None or shown == () or (tile.hides == FIXED and not is_number)
+        if shown is not None and shown != masked and may_grow:
+            raise NotApplicable(f"{source.code(tile.shown)} may have another shape than its masked tile")
+        if not is_number and not is_float32(source, tile.shown, singles):
+            raise NotApplicable(f"{source.code(tile.shown)} may have another dtype than its masked tile")
     lines = {tile: _whole_line(source, tile) for tile in tiles}
     for tile, line in lines.items():
         changes[line or tile.node] = GONE if line else fitting(source, tile.node, source.code(tile.shown))
@@ -68,7 +70,7 @@ def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[
     return Unmasked(final, masks, whole if alone else None)  # type: ignore[arg-type]
 
 
-def _keeps_dtype(source: Source, function: Function, tile: MaskedTile) -> bool:
+def _is_number(source: Source, function: Function, tile: MaskedTile) -> bool:
     """Returns whether a mask replaces elements by a constant, which takes the dtype of the tile."""
     if not isinstance(tile.node, cst.Call):
         return False  # a sum with a tile
