@@ -108,7 +108,7 @@ def test_specialists_are_never_crossed() -> None:
     check_pair("cute_dsl", "kernel-cute-specialist")
     with pytest.raises(RequestError, match="does not go to triton"):
         plan_of(ITEM, "one step", category="cute_dsl")
-    with pytest.raises(UnknownChoice, match="unknown category 'kernels'; known: cuda_graph"):
+    with pytest.raises(UnknownChoice, match=r"unknown category 'kernels'; did you mean 'kernel'\? known: cuda_graph"):
         check_pair("kernels", "triton")
 
 

@@ -227,8 +227,8 @@ def test_a_run_is_found_by_the_beginning_of_its_name(path: Path) -> None:
             RequestError, match=r"'20261125-1' is the beginning of 7 runs; write more of the name: 20261125-16"
         ):
             ledger.run("20261125-1")
-        for unknown in ("2025", ""):
-            with pytest.raises(UnknownChoice, match=rf"unknown run '{unknown}'; known: {runs[6]}, .*, …$"):
+        for unknown, said in (("2025", "unknown run '2025'"), ("", "the name of the run is empty")):
+            with pytest.raises(UnknownChoice, match=rf"{said}; known: {runs[6]}, .*, …$"):
                 ledger.run(unknown)
 
 

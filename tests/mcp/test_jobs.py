@@ -124,7 +124,9 @@ def outcome_of(tmp_path: Path, verb: str, **arguments: Any) -> dict[str, Any]:
 def test_what_fails_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job"
     job.mkdir()
-    assert outcome_of(job, "check", task=NORM, workloads=["od"])["error"].startswith("unknown workload 'od'; known: ")
+    assert outcome_of(job, "check", task=NORM, workloads=["od"])["error"].startswith(
+        "unknown workload 'od'; did you mean 'odd'? "
+    )
     (tmp_path / "ops.py").write_text("import sys\nsys.exit('no licence')")
     assert "no licence" in outcome_of(job, "tune", task=str(tmp_path / "ops.py"))["error"]
     (tmp_path / "train.py").write_text("")

@@ -62,7 +62,7 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     ("text", "words"),
     [
         ("M=3,Q=4", "unknown dimension 'Q'; known: M, causal"),
-        ("M=3;data=lage", "unknown data 'lage'; known: declared, small-integers"),
+        ("M=3;data=lage", "unknown data 'lage'; did you mean 'large'? known: declared, small-integers"),
         ("M=3;layout=odd", "unknown layout 'odd'; known: row-major, transposed"),
         ("M=3;run=twice", "unknown run 'twice'; known: plain, relaunched"),
         ("M=3;seed=x", "the seed 'x' is not a whole number"),

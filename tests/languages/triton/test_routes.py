@@ -125,7 +125,7 @@ def test_a_launch_is_of_one_language(tmp_path: Path) -> None:
     assert mixed == Failed("launch", "the launch passes a kernel of language 'cutile' to one of 'triton'; "
                                      "fix: use only one language in a launch")  # fmt: skip
     foreign = compiled(written(tmp_path, "copied, (x, out)", "{'num_warps': (4,)}"))
-    said = "'num_warps' is no hint of language 'cutile'; known: occupancy"
+    said = "'num_warps' is no hint of language 'cutile'; did you mean 'num_worker_warps'? known: occupancy"
     assert isinstance(foreign, Failed) and said in foreign.reason
 
 
