@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +13,6 @@ from tests.playbook.masked import CAUSAL, MASK
 from tests.playbook.masked_helpers import HELPED
 from tests.playbook.plain import NORM, applied, launch_facts
 
-from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries.bounded_maximum import ENTRY, NO_MAXIMUM
 from tilewright.playbook.entries.mask_split import ENTRY as SPLIT
 from tilewright.playbook.entries.mask_split import THREE_LOOPS
@@ -225,8 +225,7 @@ def test_what_it_leaves_alone(old: str, new: str, reason: str, tmp_path: Path) -
 def refused(text: str, reason: str, folder: Path) -> None:
     source, facts = Source("task.py", text), launch_facts(text, folder)
     assert not ENTRY.sites(source, facts)
-    with pytest.raises(NotApplicable, match=reason):
-        raise NotApplicable(ENTRY.why_not(source, facts))
+    assert re.search(reason or "^$", ENTRY.why_not(source, facts))
 
 
 TWICE = "    if CAUSAL:\n        total, h"
