@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from tilewright.errors import choices
 
 LONG_SECONDS = 600.0
 """A queue is long if a job would wait for more than this."""
@@ -92,9 +93,7 @@ def refusal(stderr: str, asked: Mapping[str, Any], partitions: Sequence[str]) ->
     """Returns what a program of SLURM said when it refused a request, in one line with the fix."""
     named = _named(asked)
     if "invalid partition" in stderr.lower():
-        near = difflib.get_close_matches(named["partition"], partitions, 1)
-        guess = f"did you mean '{near[0]}'? " if near else ""
-        return f"unknown partition '{named['partition']}'; {guess}known: {', '.join(partitions) or 'none'}"
+        return f"unknown partition '{named['partition']}'; {choices(named['partition'], partitions)}"
     for sign, why in (
         ("Invalid account", "account {account} may not be charged on partition {partition}; fix: account or partition"),
         ("time limit is invalid", "walltime {walltime} is longer than partition {partition} allows; fix: walltime"),

@@ -147,9 +147,7 @@ class VariantChecker:
 
         With ``own_shapes``, also checks it at the workload's full size.
         """
-        return self._checker.check(
-            variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS, own_shapes=own_shapes
-        )
+        return self._checker.check(variant.task, self.workloads, seconds=CHECK_SECONDS, own_shapes=own_shapes)
 
     def wrong_cases(self, variant: Variant, case: Case | None = None) -> Mapping[Case, str]:
         """Runs all checks of `tilewright check` (hostile shapes, data and memory), or only ``case``. Returns the cases
