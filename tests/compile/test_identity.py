@@ -93,7 +93,7 @@ def keys(folder: Path) -> list[str]:
     try:
         task = load_task(str(folder / "ops.py"))
         machine, workloads = machine_of(TARGET), task.selected(None)
-        tuning = TuneRequest(task, TARGET, Policy(), workloads, 10, "", None, None, ("cutile",))
+        tuning = TuneRequest(task, TARGET, Policy(), workloads, 10, None, None, None, ("cutile",))
         loop = OptimizeRequest(task, TARGET, workloads, Options(), Policy(), None, None, silent)
         return [tuning.key(machine), loop.key(machine.versions), code_of(task, workloads, TARGET.board)]
     finally:

@@ -154,7 +154,7 @@ def test_a_version_that_agrees_with_its_own_reference_is_wrong(
 ) -> None:
     assert interpreting.verdict(built[0]["own judge"]).verdict == "incorrect"
     assert interpreting.verdict(built[0]["comment"]).right
-    assert interpreting.incorrect(built[0]["plus"])
+    assert interpreting.wrong_cases(built[0]["plus"])
 
 
 def test_what_has_to_compile_says_why_it_does_not(builder: Builder, file: Path) -> None:

@@ -139,7 +139,7 @@ def test_only_kernels_of_cutile_have_expected_times(task: Task) -> None:
     for languages, known in ((("cutile",), True), (("triton",), False), (("cutile", "triton"), False)):
         target = Target(default_board("sm_90"), None)
         limits = Limits(candidates=2)
-        request = TuneRequest(task, target, Policy(), workloads, 10, "", None, None, languages, limits)
+        request = TuneRequest(task, target, Policy(), workloads, 10, None, None, None, languages, limits)
         (search,) = request.searches(workloads, 1).values()
         assert (search.space.expected is not None) == known
 

@@ -26,7 +26,7 @@ def matmul() -> Task:
 
 def tried(task: Task, seeds: str | None, target: Target = H200) -> list[str]:
     workloads = task.selected(None)[:1]
-    request = TuneRequest(task, target, Policy(), workloads, 10, "", None, seeds, ("cutile",))
+    request = TuneRequest(task, target, Policy(), workloads, 10, None, None, seeds, ("cutile",))
     (search,) = request.searches(workloads, 2).values()
     return [str(config) for config in search.batch]
 

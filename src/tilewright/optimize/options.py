@@ -66,14 +66,10 @@ class Options:
             raise RequestError(
                 "--propose-only leaves the playbook out, and --only names entries of it; give one of both"
             )
-        known = {entry.about.id: entry.about for entry in catalogue()}
+        known = [entry.about.id for entry in catalogue()]
         for name in self.only:
             if name not in known:
                 raise UnknownChoice("entry", name, known)
-            if known[name].risk == "lossy" and not self.lossy:
-                raise RequestError(
-                    f"{name} rounds differently; allow it with --allow-lossy, or leave out --only {name}"
-                )
 
     def to_json(self) -> dict[str, Json]:
         """Returns the options as the ledger stores them. Without a proposer, the field of the proposer is left out."""
@@ -112,14 +108,18 @@ class OptimizeRequest:
     def entries(self) -> tuple[Entry, ...]:
         """The entries to try, which are for the language of the task's kernel.
 
-        Raises RequestError if ``only`` names an entry for another language.
+        Raises RequestError if ``only`` names an entry for another language, or one that has to be allowed.
         """
         language = self.language
-        for entry in self.options.entries if self.options.only else ():
-            if not entry.about.is_for(language):
+        for about in (entry.about for entry in self.options.entries if self.options.only):
+            if not about.is_for(language):
                 raise RequestError(
-                    f"entry '{entry.about.id}' changes {entry.about.language} kernels, and task '{self.task.name}' "
-                    f"launches a {language} kernel; leave out --only {entry.about.id}"
+                    f"entry '{about.id}' changes {about.language} kernels, and task '{self.task.name}' "
+                    f"launches a {language} kernel; leave out --only {about.id}"
+                )
+            if about.risk == "lossy" and not self.options.lossy:
+                raise RequestError(
+                    f"{about.id} rounds differently; allow it with --allow-lossy, or leave out --only {about.id}"
                 )
         return tuple(entry for entry in self.options.entries if entry.about.is_for(language))
 

@@ -29,7 +29,7 @@ def refuse_other_reads(source: Source, function: Function, loops: Sequence[Onlin
     names = {(each.update.old, each.sums) for each in loops}
     if len(names) != 1:
         raise NotApplicable(f"the loops of {function.name.value} do not carry the same sums")
-    for name in {own for each in loops for own in each.own}:
+    for name in sorted({own for each in loops for own in each.own}):
         for read in reads_of(source, name, function):
             if not any(each.loop in source.parents(read) for each in loops):
                 raise refused_at(source, read, f"{name} is read outside of the loop")
@@ -59,7 +59,7 @@ class _State:
                 raise self._refused(line, f"{self.most} does not start at -inf")
         if not starts and not passed:
             raise self._refused(self.function, f"{self.most} has no start")
-        for name in (self.most, *self.sums):
+        for name in (self.most, *sorted(self.sums)):
             self._check_name(name, starts, returned)
         if returned is not None:
             self._check_calls(returned, condition)

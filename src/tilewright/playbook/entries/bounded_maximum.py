@@ -135,7 +135,7 @@ def _refuse_other_scores(source: Source, function: Function, loop: OnlineLoop, s
     last = line_around(source, loop.scores)
     known = {*lines, last, loop.update.statement, *loop.update.other, *scores.other}
     first = min(map(source.place, lines), default=(0, 0))
-    for name in {plain_target(line) for line in lines}:
+    for name in sorted({plain_target(line) for line in lines}):
         starts = [source.place(line) for line in loop.loop.body.body if plain_target(line) == name]
         for read in reads_of(source, name, function):
             around, place = set(source.parents(read)), source.place(line_around(source, read))
