@@ -162,6 +162,12 @@ def of_rows(name: str, *sizes: tuple[int, int]) -> None:
 of_rows("layer_norm", (16384, 4096), (8192, 4096), (16384, 3072))
 of_rows("rms_norm", (16384, 4096), (32768, 2048), (8192, 8192))
 of_rows("softmax", (16384, 4096), (32768, 2048), (8192, 8192))
+PRODUCTS = {"4096": (4096, 4096, 4096), "8192": (8192, 8192, 8192), "tall": (16384, 1024, 4096)}
+"""The workloads of `tilegym/matmul.py`: M, N and K."""
+KINDS |= {
+    f"operation_matmul_{name}": lambda m=m, n=n, k=k: called(f"{OPS}.matmul", "matmul", bf16(m, k), bf16(k, n))
+    for name, (m, n, k) in PRODUCTS.items()
+}
 SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode", "relu_squared")
 """Kinds that were set aside until something was changed for them; the file with the set-aside kinds says what."""
 SLOW = 0.70

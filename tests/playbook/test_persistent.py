@@ -18,10 +18,35 @@ from tilewright.testing.entries import H200, EntryContract, loaded
 FEW = SCALE_ROWS.replace('"M": 8192', '"M": 200')
 EARLY = SCALE_ROWS.replace("    factor =", "    if row % 3 == 7:\n        return\n    factor =")
 
+WITH_HELPER = SCALE_ROWS.replace("    row = ct.bid(0)", "    row = _row(1)", 1).replace(
+    "@ct.kernel",
+    """\
+def _twice(half):
+    # of this block
+    here = ct.bid(0)
+    return half * (here + ct.bid(axis=0))
+
+
+def _row(shift):
+    return _twice(half=1) // 2 + shift - 1
+
+
+@ct.kernel""",
+    1,
+)
+OTHER = '''
+@ct.kernel
+def other(x):
+    ct.store(x, (_row(1), 0), ct.zeros((1, 1), x.dtype))
+
+
+@ct.kernel
+def scale_rows'''
+
 
 class TestPersistent(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {"rows": SCALE_ROWS, "product": HALF_PRODUCT}
+    examples: ClassVar = {"rows": SCALE_ROWS, "product": HALF_PRODUCT, "an id in a helper": WITH_HELPER}
     elsewhere: ClassVar = {"fewer than two items an SM": FEW}
 
 
@@ -89,12 +114,31 @@ def test_an_inner_loop_and_a_block_id_within_an_expression(tmp_path: Path) -> No
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
+def test_helpers_that_read_the_blocks_id_get_it_from_the_kernel(tmp_path: Path) -> None:
+    """Also through another helper."""
+    new = applied(ENTRY, WITH_HELPER, tmp_path, 2)
+    assert """\
+def _twice(block, block_2, half):
+    # of this block
+    here = block
+    return half * (here + block_2)
+
+
+def _row(block, block_2, shift):
+    return _twice(block, block_2, half=1) // 2 + shift - 1
+""" in new
+    assert "row = _row(item, item, 1)" in new
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
 REFUSED = {
     "an id in a function": (
-        SCALE_ROWS.replace("row = ct.bid(0)", "row = here()").replace(
-            "@ct.kernel", "def here():\n    return ct.bid(0)\n\n\n@ct.kernel"
-        ),
-        "reads the block's id",
+        WITH_HELPER.replace("@ct.kernel", "known = [_twice]\n\n\n@ct.kernel", 1),
+        "_twice, which scale_rows calls, reads the block's id .* not all its calls are known",
+    ),
+    "an id in a function of two kernels": (
+        WITH_HELPER.replace("\n@ct.kernel\ndef scale_rows", OTHER),
+        "_twice, which scale_rows calls, reads the block's id .* other calls it, too",
     ),
     "a return in a loop": (
         SCALE_ROWS.replace("    factor =", "    for i in range(3):\n        if i == row: return\n    factor ="),

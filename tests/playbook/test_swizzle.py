@@ -53,6 +53,21 @@ def test_bands_that_a_kernel_has_get_another_height(tmp_path: Path) -> None:
     assert site.values == ("GROUP_SIZE_M=8",), "the space allows no other"
 
 
+def test_a_height_that_the_kernel_has_as_a_literal(tmp_path: Path) -> None:
+    """As TileGym's products have it."""
+    knob = applied(ENTRY, HALF_PRODUCT, tmp_path, 4)
+    own = knob.replace(", GROUP_SIZE_M: ct.Constant[int]):", "):\n    GROUP_SIZE_M = 4")
+    own = own.replace(", config.GROUP_SIZE_M)", ")").replace(', "GROUP_SIZE_M": (4, 8, 16)', "")
+    own = own.replace(', "GROUP_SIZE_M": 4', "")
+    [site] = ENTRY.sites(Source("task.py", own), facts_of(loaded(own, tmp_path)))
+    assert (site.what, site.values) == ("GROUP_SIZE_M of product", (8, 16))
+    new = ENTRY.apply(Source("task.py", own), site, 16)
+    assert new == own.replace("GROUP_SIZE_M = 4", "GROUP_SIZE_M = 16") != own
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+    twice = own.replace("    GROUP_SIZE_M = 4", "    GROUP_SIZE_M = 4\n    GROUP_SIZE_M = GROUP_SIZE_M * 2")
+    assert not ENTRY.sites(Source("task.py", twice), facts_of(loaded(twice, tmp_path)))
+
+
 def test_a_batch_keeps_its_axis(tmp_path: Path) -> None:
     split = BATCHED_PRODUCT.replace("row, column, z = ct.bid(0), ct.bid(1), ct.bid(2)",
                                     "row, column = ct.bid(0), ct.bid(1)\n    z = ct.bid(2)")  # fmt: skip

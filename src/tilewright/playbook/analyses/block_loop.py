@@ -18,7 +18,7 @@ from tilewright.playbook.analyses import dataflow
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.task_code import Grid, fresh_in, space_of, with_kernel_argument, with_launch_parameter
 from tilewright.playbook.analyses.triton_code import is_pure, tl_calls
-from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Changes, Function, Line, Source, argument, dotted, number
 
 Statement = cst.BaseStatement
@@ -36,7 +36,7 @@ def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
     if (use := _use_as_value(source)) is not None:
         raise NotApplicable(f"{source.name}:{source.place(use)[0]}: {source.code(use)} gets another name")
     for name in source.called_by([kernel]):
-        if name != kernel and _calls(source, source.functions[name], "bid", "num_blocks"):
+        if name != kernel and grid_calls(source, name):
             raise NotApplicable(f"{name}, which {kernel} calls, reads the block's id or the number of blocks itself")
         if foreign := next(_foreign(source, source.functions[name]), ""):
             raise NotApplicable(f"{foreign}, which {name} calls, may read the block's id: it is not in this file")
@@ -83,6 +83,14 @@ def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
     return _axes(source, kernel, "num_blocks")
 
 
+def grid_calls(source: Source, function: str) -> list[cst.Call]:
+    """Returns the calls in a function that read the block's id or the number of blocks.
+
+    Raises `NotApplicable` if an axis is no literal.
+    """
+    return [*_axes(source, function, "bid"), *_axes(source, function, "num_blocks")]
+
+
 def _axes(source: Source, kernel: str, function: str) -> dict[cst.Call, int]:
     found = {}
     for call in _calls(source, source.functions[kernel], function):
@@ -126,12 +134,10 @@ def blocks_per_sm(source: Source, kernel: str, knob: str) -> tuple[Source, str]:
     return source, f"hardware.sms * config.{knob}{clusters_divisor(source, kernel)}"
 
 
-def one_item_kernel(source: Source, site: Site) -> str:
-    """Returns the name of the kernel at ``site``. Raises `NotApplicable` unless each block computes one item."""
-    kernel = site.function_here(source).name.value
+def refuse_several_items(source: Source, kernel: str) -> None:
+    """Raises `NotApplicable` unless each block of a kernel computes one item."""
     if is_persistent(source, kernel) or not block_ids(source, kernel):
         raise NotApplicable(f"a block of {kernel} does not compute exactly one item")
-    return kernel
 
 
 def with_items(grid: Grid, kernel: str, header: str, *, guarded: bool = False) -> Source:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
+from tilewright.playbook.analyses.block_loop import is_persistent, refuse_several_items, with_items
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -53,7 +53,8 @@ class Batching(Entry):
         return [site] if self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        kernel = one_item_kernel(source, site)
+        kernel = site.function_here(source).name.value
+        refuse_several_items(source, kernel)
         slots, unrolled = int(str(value).split()[0]), str(value).endswith("unrolled")
         grid = task_code.flat_grid(source)
         knob = task_code.fresh_name(grid.source, "SLOTS")

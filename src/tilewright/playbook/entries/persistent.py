@@ -12,7 +12,8 @@ import math
 
 from tilewright.hardware.executions import occupancy_of
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.block_loop import blocks_per_sm, is_persistent, one_item_kernel, with_items
+from tilewright.playbook.analyses.block_loop import blocks_per_sm, is_persistent, refuse_several_items, with_items
+from tilewright.playbook.analyses.passed_ids import with_passed_ids
 from tilewright.playbook.base import HINTS_OF_TILES, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -48,7 +49,9 @@ class Persistent(Entry):
         return [site] if items > WAVES * sms and self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        kernel = one_item_kernel(source, site)
+        kernel = site.function_here(source).name.value
+        source = with_passed_ids(source, kernel)
+        refuse_several_items(source, kernel)
         grid = task_code.flat_grid(source)
         knob = task_code.fresh_name(grid.source, "BLOCKS_PER_SM")
         source = with_items(grid, kernel, "for {item} in range(ct.bid(0), {items}, ct.num_blocks(0)):")

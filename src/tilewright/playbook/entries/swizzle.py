@@ -70,7 +70,7 @@ class BlockSwizzle(Entry):
         arrays = [facts.task.arrays(workload.dims).values() for workload in facts.workloads]
         moved = max(sum(array.nbytes for array in each) for each in arrays)
         promise = 1.0 if moved > facts.board.l2_bytes else IN_L2
-        found = list(_other_heights(source, facts))
+        found = [*_other_heights(source, facts), *_other_literals(source, facts.kernel)]
         for kernel in kernels:
             for tiles in _tiles(source, kernel):
                 if not tiles.linear and blocks <= facts.board.sms:
@@ -86,6 +86,9 @@ class BlockSwizzle(Entry):
             return written(source, site, read_changes(value))
         if kernel not in source.kernels:
             raise NotApplicable(f"{source.name}: there is no kernel {kernel}")
+        for line, _, literal in _literal_heights(source, kernel):
+            if source.place(line) == (site.line, site.column):
+                return source.changed({literal: cst.Integer(str(value))}).text
         known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
         tiles = known[site.node(source, known, "no pair of tile indices in plain order")]
         if task_code.launched_here(source) != kernel:
@@ -108,6 +111,20 @@ def _other_heights(source: Source, facts: KernelFacts) -> Iterator[Site]:
             values = [f"{name}={each}" for each in others if allowed(facts, shipped.replace(**{name: each}))]
             if values:
                 yield place.site(f"{name} of {place.kernel}", tuple(values))
+
+
+def _other_literals(source: Source, kernel: str) -> Iterator[Site]:
+    """Yields the places where the kernel itself has the height of the bands, as a literal."""
+    for line, name, literal in _literal_heights(source, kernel) if kernel in source.kernels else ():
+        values = tuple(height for height in HEIGHTS if height != literal.evaluated_value)
+        yield Site.at(source, line, f"{name} of {kernel}", values)
+
+
+def _literal_heights(source: Source, kernel: str) -> Iterator[tuple[Line, str, cst.Integer]]:
+    function = source.kernels[kernel]
+    for line, name, value in assignments(source, function):
+        if _HEIGHT.fullmatch(name) and isinstance(value, cst.Integer) and names_assigned(function)[name] == 1:
+            yield line, name, value
 
 
 def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:

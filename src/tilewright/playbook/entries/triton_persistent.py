@@ -14,7 +14,7 @@ import libcst as cst
 from tilewright.languages.cutile.hints import NUM_CTAS
 from tilewright.languages.triton.hints import ROUTE, TILE_IR, on_tile_ir
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.block_loop import block_ids, is_persistent, one_item_kernel, with_items
+from tilewright.playbook.analyses.block_loop import block_ids, is_persistent, refuse_several_items, with_items
 from tilewright.playbook.analyses.configuration_sites import current, read_changes, written_in_space
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
@@ -56,7 +56,8 @@ class TritonPersistent(Entry):
         return [site] if items > WAVES * sms and self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        kernel = one_item_kernel(source, site)
+        kernel = site.function_here(source).name.value
+        refuse_several_items(source, kernel)
         changes = read_changes(str(value))
         if not isinstance(blocks := changes.pop(KNOB, None), int):
             raise NotApplicable(f"'{value}' gives no {KNOB}")
