@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tilewright.compile.skipped import NotCompiled
+from tilewright.compile.skipped import NotStarted
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import WARP
 from tilewright.languages.base import Language, Lowered
@@ -34,7 +34,7 @@ LEAVES = ("continue", "break")
 
 
 @dataclass(frozen=True)
-class HasToSpill(NotCompiled):
+class HasToSpill(NotStarted):
     """A candidate that was not compiled, because its accumulators cannot fit."""
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
 from tilewright.compile.pool import CompilerPool
-from tilewright.compile.skipped import CompileLimit
+from tilewright.compile.skipped import CompileLimit, NotStarted, expected_slow
 from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import is_kernel, language_of
@@ -28,6 +30,7 @@ from tilewright.records import Built, Configuration, Failed, MachineCode, Value,
 from tilewright.space.union import implementation_of
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
+from tilewright.tools.background import in_thread
 
 BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
@@ -90,6 +93,7 @@ def compile_all(
     limit_of: Callable[[Unit], CompileLimit | None] | None = None,
     kept: KeptCubins | None = None,
     on_busy: Callable[[], None] = lambda: None,
+    expected_us: Callable[[Unit], float | None] | None = None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -101,6 +105,8 @@ def compile_all(
     unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
     limit_of: returns the limit of a unit's compiler as it is now. A unit over it is a `NotCompiled`.
     kept: as in `CompilerPool`.
+    expected_us: returns the expected time of a unit in µs; None if it is not known. If given, units that wait for a
+        compiler and are expected to be slow are left out, but never a configuration that a task ships.
     on_busy: called in this thread, perhaps several times, once each compiler has a candidate or the front end is done.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
@@ -129,11 +135,41 @@ def compile_all(
         on_busy()
         for index, why in pool.left_out().items():
             finish(index, why, why)
-        for index, built, code in pool.outcomes():
-            if stopped():
-                raise Stopped
-            finish(index, built, code)
+        with nullcontext() if expected_us is None else _leaving_out_slow(pool, each_task, units, expected_us):
+            for index, built, code in pool.outcomes():
+                if stopped():
+                    raise Stopped
+                finish(index, built, code)
     return [done[index] for index in range(len(units))]
+
+
+@contextmanager
+def _leaving_out_slow(
+    pool: CompilerPool, tasks: Sequence[Task], units: Sequence[Unit], expected_us: Callable[[Unit], float | None]
+) -> Iterator[None]:
+    """During the block, another thread leaves out the units that wait for a compiler and are expected to be slow."""
+    ended = threading.Event()
+
+    def leave_out() -> None:
+        reasons: dict[int, NotStarted] = {}
+        for name in dict.fromkeys(unit.workload.name for unit in units):
+            expected: dict[int, float] = {}
+            for index, unit in enumerate(units):
+                if ended.is_set() or not pool.are_waiting:
+                    return
+                if unit.workload.name == name and (us := expected_us(unit)):
+                    expected[index] = us
+            slow = expected_slow(expected)
+            reasons |= {at: why for at, why in slow.items() if units[at].configuration != tasks[at].space.shipped}
+            pool.leave_out(reasons)
+
+    done = in_thread(leave_out, "expected times")
+    try:
+        yield
+    finally:
+        ended.set()
+    if done.done():
+        done.result()  # raises what was wrong
 
 
 def languages_of(task: Task, workloads: Sequence[Workload], board: Board) -> tuple[str, ...]:

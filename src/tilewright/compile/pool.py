@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
-from tilewright.compile.skipped import CompileLimit
+from tilewright.compile.skipped import CompileLimit, NotStarted
 from tilewright.languages.base import Identity, Language, Lowered, with_key
 from tilewright.languages.kept_cubins import KeptCubins
 from tilewright.machine_code.cubin import MachineCodeError
@@ -56,6 +56,8 @@ class CompilerPool:
         """The candidates whose Tile IR is being read, by index: whether their accumulators cannot fit."""
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
+        self._jobs: dict[Future[Outcome], Future[None]] = {}
+        """The compiler's job of each outcome."""
         self._keys: dict[int, str | None] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
         self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs, "nvdisasm")
@@ -111,6 +113,21 @@ class CompilerPool:
                 self._submit(index, language, lowered)
         return dict.fromkeys(self._unfit, UNFIT)
 
+    @property
+    def are_waiting(self) -> bool:
+        """Whether candidates wait for a compiler."""
+        return not all(job.running() or job.done() for job in self._jobs.values())
+
+    def leave_out(self, reasons: Mapping[int, NotStarted]) -> None:
+        """Leaves out candidates that still wait for a compiler, unless others have the same bytecode.
+
+        May be called in another thread, once all candidates are added. `outcomes` yields the reason.
+        """
+        for outcome, indices in list(self._added.items()):
+            known = [reasons[index] for index in indices if index in reasons]
+            if len(known) == len(indices) and self._jobs[outcome].cancel():
+                outcome.set_result((known[0], known[0]))
+
     def forget(self, index: int) -> None:
         """Forgets a candidate, if it is not compiled."""
         self._submit_fit(wait_for_all=True)
@@ -157,7 +174,7 @@ class CompilerPool:
         if lowered.identity not in self.seen:
             outcome: Future[Outcome] = Future()
             self.seen[lowered.identity] = outcome
-            self.compilers.submit(self._compile, language, lowered, outcome)
+            self._jobs[outcome] = self.compilers.submit(self._compile, language, lowered, outcome)
         self._added.setdefault(self.seen[lowered.identity], []).append(index)
         self._keys[index] = language.cache_key(lowered)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compile.accumulators import HasToSpill, needs_unfit
 from tilewright.compile.compile import Compiled
 from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
-from tilewright.compile.skipped import CompileLimit, NotCompiled, compile_limit
+from tilewright.compile.skipped import CompileLimit, ExpectedSlow, NotCompiled, compile_limit
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
 from tilewright.race.rules import cost_of
@@ -26,7 +26,7 @@ from tilewright.records import (
     WorkloadResult,
 )
 from tilewright.space.union import implementation_of
-from tilewright.strategies.base import Outcomes, Search
+from tilewright.strategies.base import Outcomes, Search, fastest_first
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
 from tilewright.tune.workload_search import Searching
@@ -197,14 +197,21 @@ class Field:
         right = (each.code for each in tried if each.code and each.status not in ("failed", "wrong"))
         return needs_unfit(code.stack_bytes for code in right)
 
-    @property
-    def to_compile(self) -> set[Configuration]:
-        """The candidates that were left out and may win nevertheless."""
+    def to_compile(self, expected_us: Callable[[Configuration], float | None]) -> set[Configuration]:
+        """Returns the candidates that were left out and may win nevertheless.
+
+        expected_us: returns the time in µs that was expected of a candidate; None if it is not known.
+        """
         near = limit.near if (limit := self.compile_limit) else math.inf
         left_out = {config: each.built for config, each in self.compiled.items() if isinstance(each.built, NotCompiled)}
         unfit = {config for config, why in left_out.items() if isinstance(why, HasToSpill)}
-        early = {config for config, why in left_out.items() if why.too_early(near)}
-        return early | unfit if self.needs_unfit else early
+        found = {config for config, why in left_out.items() if why.too_early(near)}
+        slow = {config: why for config, why in left_out.items() if isinstance(why, ExpectedSlow)}
+        if slow:
+            fastest = fastest_first(self.candidates[config] for config in self.tried)
+            known = expected_us(fastest[0].configuration) if fastest else None
+            found |= {config for config, why in slow.items() if why.may_win(known)}
+        return found | unfit if self.needs_unfit else found
 
     # Decide ---------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.compile.screen import RACED
+from tilewright.compile.skipped import EXPECTED_OF
 from tilewright.hardware.machine import OtherMachine, Target
 from tilewright.race.rules import Policy
 from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
@@ -24,10 +25,6 @@ if TYPE_CHECKING:  # not loaded where nothing is stored
     from tilewright.ledger.records import TuneRun
     from tilewright.ledger.tunings import TuneLedger
     from tilewright.strategies.base import Expectation
-
-EXPECTED_OF = ("cutile",)
-"""The languages of tasks whose configurations have expected times. Those of others were never compared with measured
-times."""
 
 
 @dataclass(frozen=True)

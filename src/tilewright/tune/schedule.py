@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
-from tilewright.compile.skipped import CompileLimit
+from tilewright.compile.skipped import CompileLimit, NotStarted
 from tilewright.hardware.boards import Board
 from tilewright.languages.kept_cubins import CubinsInMemory, KeptCubins
 from tilewright.progress import Progress
@@ -78,8 +77,8 @@ def count_compiled(arrived: list[Compiled]) -> int:
 
 
 def is_skipped(compiled: Compiled) -> bool:
-    """Returns whether a candidate was not compiled because its accumulators cannot fit."""
-    return isinstance(compiled.built, HasToSpill)
+    """Returns whether the compiler of a candidate was not started."""
+    return isinstance(compiled.built, NotStarted)
 
 
 class Schedule:
@@ -240,6 +239,9 @@ class Schedule:
     def _units(self, search: Searching, batch: Batch) -> list[Unit]:
         return [Unit(search.workload, config, self.board) for config in batch]
 
+    def _expected_us(self, unit: Unit) -> float | None:
+        return self.searches[unit.workload.name].expected_us(unit.configuration)
+
     def _wait(self, workload: str, more_than: int, expected: int) -> list[Compiled]:
         arrived = self._arrived.get(workload, [])
         with self._changed:
@@ -313,7 +315,7 @@ class Schedule:
             compile_all(
                 self.task, units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
                 stopped=lambda: self._left.is_set() or limit.passed, unfit=False, limit_of=limit_of, kept=self.kept,
-                on_busy=self._busy.set,
+                on_busy=self._busy.set, expected_us=self._expected_us,
             )  # fmt: skip
         except Stopped:
             if self._left.is_set():

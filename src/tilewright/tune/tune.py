@@ -253,7 +253,7 @@ def _tuned(
                 raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                 field.note(raced)
                 schedule.limit(workload, field.compile_limit)
-        left_out = field.to_compile if compiled.all else ()
+        left_out = field.to_compile(schedule.searches[workload.name].expected_us) if compiled.all else ()
         if compiled.all and not (left_out and schedule.compile_left_out(workload, left_out)):
             schedule.search_on(workload, field)
     refuse_broken_tools(compiled.so_far)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 
 from tilewright.errors import RequestError
 from tilewright.records import Candidate, Configuration, Searched, Workload
@@ -67,7 +68,7 @@ class Searching:
 
     strategy: its name; None for the default, which depends on the size of the space.
     pace: how many compilers a workload has for each second of the time limit.
-    expected: makes the expected times of configurations. It is called only if the strategy has a choice.
+    expected: makes the expected times of configurations. It is called only if they are needed.
     others: the searches of the task's other workloads that began before this one, and this one once it has begun.
     """
 
@@ -81,6 +82,8 @@ class Searching:
         default = "exhaustive" if self.exact and self.size <= LISTED else FOR_LARGE
         self.strategy = strategy_of(default if strategy is None else strategy)
         most, self._most_why = self._most(limits, pace)
+        self._expected = None if expected is None else cache(expected)
+        self._leaves_out = strategy is None and most == self.size
         known = expected() if expected is not None and most < self.size else None
         self.space = SearchSpace(
             space, arch, dims, most, tuple(seeds), seed, known, shared=self._outcomes_of_shared, counts=self._is_new
@@ -110,6 +113,17 @@ class Searching:
             return most, f"it compiles at most {most} of them; --candidates N sets another limit"
         fits = int(COMPILE_SHARE * limits.seconds * pace / SECONDS_EACH)
         return max(1, min(fits, most)), f"a time limit of {limits.seconds:g} s allows about so many"
+
+    def expected_us(self, config: Configuration) -> float | None:
+        """Returns the expected time of a configuration in µs, if slow ones may be left out; None if nothing is known.
+
+        They may be left out if all configurations are compiled by default, and not because the user wants this
+        strategy. Other strategies know the expected times, and choose themselves.
+        """
+        if self._expected is None or not self._leaves_out:
+            return None
+        [us] = self._expected().us([config])
+        return us
 
     @property
     def every(self) -> Set[Configuration]:

@@ -12,12 +12,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeAlias
 
 from tilewright.compile.compile import WARP_HINTS, Compiled, Unit, compile_all
 from tilewright.compile.screen import screen_compiled
+from tilewright.compile.skipped import EXPECTED_OF
+from tilewright.inspect.expected import ExpectedTimes
+from tilewright.languages import language_of
 from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.base import KernelFacts
 from tilewright.race.stats import geometric_mean
@@ -49,6 +53,7 @@ HINTS: tuple[Mapping[str, Value], ...] = (
 
 _Known: TypeAlias = dict[tuple[str, Configuration], Compiled]
 """The configurations that were compiled before, by workload."""
+_ExpectedUs: TypeAlias = Callable[[Unit], float | None]
 
 
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
@@ -66,20 +71,40 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
     if len(first) > DECLARED:
         same = [name for name in space.hints if name not in WARP_HINTS]  # with too few warps, large tiles spill
         plain = [config for config in first if all(config[name] == shipped[name] for name in same)]
-    known: _Known = {}
-    tried = _ranked(facts, plain, [longest], known)
+    measured = [config for config in _allowed(facts, _templates(facts)) if config in first]
+    known, expected_us = _Known(), _expected_us(facts, measured)
+    tried = _ranked(facts, plain, [longest], known, expected_us)
     leaders = _distinct_constants(space, tried)[:LEADERS]
     alike = {_constants_of(space, leader) for leader in leaders}
     compiled = {*plain}
     left = [config for config in first if config not in compiled and _constants_of(space, config) in alike]
-    hinted = _ranked(facts, [shipped, *left, *_hinted(facts, leaders)], [longest], known)
-    measured = [config for config in _allowed(facts, _templates(facts)) if config in first]
+    hinted = _ranked(facts, [shipped, *left, *_hinted(facts, leaders)], [longest], known, expected_us)
     finalists = dict.fromkeys([shipped, *tried[:FINALISTS], *hinted[:FINALISTS], *measured])
-    ranked = _ranked(facts, list(finalists), facts.workloads, known, measured)
+    ranked = _ranked(facts, list(finalists), facts.workloads, known, expected_us, measured)
     kept = [config for config in ranked if config in measured][:KNOWN]
     rest = [config for config in _unalike(space, ranked) if config not in kept]
     offered = {*kept, *rest[: most - len(kept)]}
     return tuple(config for config in ranked if config in offered)
+
+
+def _expected_us(facts: KernelFacts, measured: Collection[Configuration]) -> _ExpectedUs | None:
+    """Returns a function that returns the expected time of a unit in µs; None if it is not known, or ``measured``.
+
+    Returns None if kernels in this language have no expected times.
+    """
+    if (language_of(facts.launches[0].kernel).name,) != EXPECTED_OF:
+        return None
+
+    @cache
+    def of(workload: str) -> ExpectedTimes:
+        return ExpectedTimes(facts.task, facts.task.workload(workload), facts.board)
+
+    def us(unit: Unit) -> float | None:
+        if unit.configuration in measured:
+            return None
+        return of(unit.workload.name).us([unit.configuration])[0]
+
+    return us
 
 
 def widened(facts: KernelFacts) -> Task:
@@ -210,18 +235,19 @@ def _ranked(
     configs: Sequence[Configuration],
     workloads: Sequence[Workload],
     known: _Known,
+    expected_us: _ExpectedUs | None,
     measured: Sequence[Configuration] = (),
 ) -> list[Configuration]:
     """Compiles configurations that are not ``known``, and sorts all by predicted time, the shortest first.
 
-    Leaves out the incumbent, duplicates (equal machine code and grid), and configurations that do not compile or are
-    screened out. The ``measured`` configurations are known to be fast on a GPU, so they are kept even if they are
-    screened out, unless they spill.
+    Leaves out the incumbent, duplicates (equal machine code and grid), and configurations that do not compile, are
+    expected to be slow, or are screened out. The ``measured`` configurations are known to be fast on a GPU, so they are
+    kept even if they are screened out, unless they spill.
     """
     task = facts.task
     units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]
     new = [unit for unit in units if (unit.workload.name, unit.configuration) not in known]
-    for built in compile_all(task, new, seconds=SECONDS):
+    for built in compile_all(task, new, seconds=SECONDS, unfit=False, expected_us=expected_us):
         known[built.unit.workload.name, built.unit.configuration] = built
     outcomes = []
     for workload in workloads:
