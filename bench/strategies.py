@@ -2,6 +2,7 @@
 
     python bench/strategies.py [--set-aside] [--seeds 5] [--out OUT.json] [RECORDING.json.gz …]
     python bench/strategies.py --leave-out
+    python bench/strategies.py --slow [--set-aside] [RECORDING.json.gz …]
 
 Each workload of a recording has measured times and machine code of all its configurations. A replayed strategy gets the
 outcomes that `tune` would give it: a predicted time for each compiled configuration, and a measured time for the ten
@@ -25,6 +26,10 @@ own space, and the task at most this share of the sum of its workloads' spaces. 
 No strategy is fitted to a kernel, but its few numbers were chosen with these kernels in view. So the kernels in
 bench/fit_set_aside_3.txt are replayed only with --set-aside. With --leave-out, the numbers of ``halving`` are chosen on
 all families of kernels but one, among those of `CHOICES`, and the family left out is replayed.
+
+``--slow`` replays what `compile.skipped` leaves out of spaces that are compiled as a whole: for several factors between
+the expected time of a configuration and the least expected time, the share of the configurations and of the compilers'
+time that is saved, and the workloads in which all that is left has a regret of more than 1 %.
 """
 
 from __future__ import annotations
@@ -46,6 +51,7 @@ from typing import Any
 from common import BENCH, file_of, lines_of, made_here
 
 from tilewright.compile.screen import RACED, ScreenRow, ranking, screen, work_of
+from tilewright.compile.skipped import TIMES
 from tilewright.errors import MachineError
 from tilewright.hardware.architectures import board
 from tilewright.hardware.boards import Board
@@ -68,6 +74,7 @@ SHARES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 NAMES = ("random", "exhaustive", "unaided", "halving", "local", "bayesian")
 REGRET, WANTED = 0.01, 0.95
 QUARTER = 0.25
+FACTORS = (1.25, 1.5, TIMES, 2.0, 2.5)
 FAMILIES: Mapping[str, Sequence[str]] = {
     "products": ("matmul", "gemm", "linear", "weight_gradient"), "attention": ("attention", "fmha", "mla"),
     "rows": ("norm", "softmax", "cross_entropy"), "elementwise": ("rope", "glu", "transpose", "adam"),
@@ -294,12 +301,35 @@ def left_out(workloads: Sequence[Recorded], mode: str) -> dict[str, Any]:
     return {**result, "all": mean, "least": min(every), "median": statistics.median(every), "most": max(every)}
 
 
+def without_slow(workloads: Sequence[Recorded]) -> dict[float, Any]:
+    """For each factor, what is saved without the configurations that are expected to be slow, and what is lost."""
+    result: dict[float, Any] = {}
+    expected = [dict(zip(each.us, each.expected.us(list(each.us)), strict=True)) for each in workloads]
+    for factor in FACTORS:
+        saved, every, left, lost = 0.0, 0.0, 0, []
+        for each, us in zip(workloads, expected, strict=True):
+            known = [time for time in us.values() if time]
+            slow = {config for config, time in us.items() if time and time > factor * min(known)} - {each.space.shipped}
+            saved += sum(each.compile_seconds[config] for config in slow)
+            every += sum(each.compile_seconds.values())
+            left += len(slow)
+            regret = min(time for config, time in each.us.items() if config not in slow) / min(each.us.values()) - 1
+            lost += [f"{each.kernel} {each.workload}: {regret:.1%}"] if regret > REGRET else []
+        share = left / sum(map(len, expected))
+        result[factor] = {"left_out": share, "compile_seconds": saved / every, "lost": lost}
+        print(
+            f"{factor:g} ×: {share:.0%} left out, {saved / every:.0%} of the compilers' time; lost: {lost}", flush=True
+        )
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("recordings", nargs="*", type=Path, default=RECORDED)
     parser.add_argument("--seeds", type=int, default=5, help="how often each workload is replayed")
     parser.add_argument("--set-aside", action="store_true", help="replay only the kernels that are set aside")
     parser.add_argument("--leave-out", action="store_true", help="choose the numbers of halving on other families")
+    parser.add_argument("--slow", action="store_true", help="replay what is left out because it is expected to be slow")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     aside = set(lines_of(SET_ASIDE))
@@ -307,7 +337,9 @@ def main() -> None:
     workloads = [each for each in every if (each.kernel in aside) == given.set_aside]
     if not workloads:
         parser.error("none of these kernels is in the recordings")
-    if given.leave_out:
+    if given.slow:
+        result = without_slow(workloads)
+    elif given.leave_out:
         result = {mode: left_out(workloads, mode) for mode in MODES}
     else:
         result = compared(workloads, given.seeds)

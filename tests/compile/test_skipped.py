@@ -17,7 +17,17 @@ from tests.processes import PATIENCE
 from tilewright.compile.accumulators import UNFIT
 from tilewright.compile.compile import effort
 from tilewright.compile.pool import CompilerPool
-from tilewright.compile.skipped import LEAST_SECONDS, SLOWER, CompileLimit, NotCompiled, compile_limit
+from tilewright.compile.skipped import (
+    LEAST_SECONDS,
+    NEARLY,
+    SLOWER,
+    TIMES,
+    CompileLimit,
+    NotCompiled,
+    NotStarted,
+    compile_limit,
+    expected_slow,
+)
 from tilewright.errors import ToolFailed
 from tilewright.languages.base import Language, Lowered
 from tilewright.records import Built, Configuration, Failed
@@ -128,6 +138,47 @@ def test_a_compiler_over_its_limit_is_ended_and_others_go_on(unlimited: int | No
         assert outcomes[1] == limit.outcome
     else:
         assert isinstance(outcomes[1], Failed) and "budget of 2 s" in outcomes[1].reason
+
+
+class Waits(Language):
+    """A language whose compiler waits until the test goes on."""
+
+    name = "waits"
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def recognises(self, kernel: Any) -> bool:
+        return False
+
+    def lower(self, *launch: Any) -> Lowered | Failed:
+        raise NotImplementedError
+
+    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        return Built(lowered.configuration, lowered.arch, lowered.code, lowered.symbol, 0.0)
+
+
+def test_only_what_waits_for_a_compiler_is_left_out_and_only_with_all_that_share_its_code() -> None:
+    language, why = Waits(), NotStarted("compile", "not compiled: as a test")
+    with CompilerPool(1, 60.0, lambda cubins: [cubin[0] for cubin in cubins]) as pool:  # type: ignore[misc]
+        for index, code in enumerate((b"runs", b"waits", b"shared", b"shared")):
+            lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", code)
+            pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
+        assert language.begun.wait(60) and pool.are_waiting
+        pool.leave_out({0: why, 1: why, 2: why})
+        language.go_on.set()
+        outcomes = {index: built for index, built, _ in pool.outcomes()}
+        assert not pool.are_waiting
+    assert outcomes[1] is why and all(isinstance(outcomes[index], Built) for index in (0, 2, 3))
+
+
+def test_what_is_expected_to_take_much_longer_than_the_fastest_is_slow() -> None:
+    slow = expected_slow({0: 100.0, 1: TIMES * 100.0, 2: 250.0})
+    assert list(slow) == [2] and slow[2].reason == "not compiled: it is expected to take 2.5 × the shortest time"
+    assert not expected_slow({})
+    assert slow[2].may_win(None) and slow[2].may_win(250.0 / NEARLY) and not slow[2].may_win(250.0 / NEARLY - 1)
 
 
 def test_a_compiler_is_known_to_be_ended_too_early_if_a_winner_took_longer_to_compile() -> None:

@@ -34,14 +34,14 @@ def _row(shift):
 @ct.kernel""",
     1,
 )
-OTHER = '''
+OTHER = """
 @ct.kernel
 def other(x):
     ct.store(x, (_row(1), 0), ct.zeros((1, 1), x.dtype))
 
 
 @ct.kernel
-def scale_rows'''
+def scale_rows"""
 
 
 class TestPersistent(EntryContract):
@@ -117,7 +117,8 @@ def test_an_inner_loop_and_a_block_id_within_an_expression(tmp_path: Path) -> No
 def test_helpers_that_read_the_blocks_id_get_it_from_the_kernel(tmp_path: Path) -> None:
     """Also through another helper."""
     new = applied(ENTRY, WITH_HELPER, tmp_path, 2)
-    assert """\
+    assert (
+        """\
 def _twice(block, block_2, half):
     # of this block
     here = block
@@ -126,7 +127,9 @@ def _twice(block, block_2, half):
 
 def _row(block, block_2, shift):
     return _twice(block, block_2, half=1) // 2 + shift - 1
-""" in new
+"""
+        in new
+    )
     assert "row = _row(item, item, 1)" in new
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 

@@ -1,0 +1,86 @@
+"""What is expected to be slow is not compiled by default, and compiled after all if the expectations were wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tilewright.inspect.expected import ExpectedTimes
+from tilewright.records import Candidate, Configuration
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
+from tilewright.testing.entries import H200
+from tilewright.tune.tune import tune
+
+OPS = """\
+import cuda.tile as ct
+import tilewright as tw
+
+@ct.kernel
+def scale(x, y, TILE: ct.Constant[int]):
+    t = ct.load(x, (ct.bid(0), 0), (TILE, 64))
+    ct.store(y, (ct.bid(0), 0), t * 2)
+
+task = tw.Task(
+    name="scale",
+    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
+    reference=lambda x: 2 * x,
+    launch=lambda x, y, M, config: tw.Launch(scale, (-(-M // config.TILE),), (x, y, config.TILE)),
+    flops=lambda M, N: M * N,
+    independent=("M",),
+    space=tw.Space(
+        constants={"TILE": (1, 2, 4, 8, 16, 32, 64, 128)}, hints={"num_worker_warps": (None, 8)},
+        shipped={"TILE": 2, "num_worker_warps": None},
+    ),
+    workloads={"even": {"M": 65536, "N": 64}},
+)
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    (tmp_path / "ops.py").write_text(OPS)
+    return load_task(str(tmp_path / "ops.py"))
+
+
+def rows(task: Task, strategy: str | None = None) -> dict[Configuration, Candidate]:
+    found = tune(task, arch="sm_90", strategy=strategy, store=False, jobs=1)
+    [workload] = found.workloads
+    return {row.configuration: row for row in workload.candidates}
+
+
+def left_out(found: dict[Configuration, Candidate]) -> set[Configuration]:
+    return {config for config, row in found.items() if row.code is None and "expected to take" in row.reason}
+
+
+def test_what_is_expected_to_be_slow_is_not_compiled_unless_the_user_wants_everything(task: Task) -> None:
+    found = rows(task)
+    slow = left_out(found)
+    [workload] = task.selected(None)
+    assert slow and task.space.shipped not in slow and {found[config].status for config in slow} == {"screened"}
+    expected = dict(zip(found, ExpectedTimes(task, workload, H200).us(list(found)), strict=True))
+    least = min(us for us in expected.values() if us)
+    assert all((expected[config] or 0) > 1.75 * least for config in slow)
+    every = rows(task, "exhaustive")
+    assert every.keys() == found.keys() and not left_out(every)
+    times = {config: row.predicted.us for config, row in every.items() if row.predicted}
+    assert min(times, key=times.__getitem__) not in slow
+
+
+def test_wrong_expectations_cost_time_and_not_the_fastest(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slowest is expected to be fastest by far, so all others are left out at first."""
+    worst = Configuration.of({"TILE": 1, "num_worker_warps": None})
+
+    def wrong(self: ExpectedTimes, configurations: Sequence[Configuration], like: object = None) -> tuple[float, ...]:
+        return tuple(1.0 if config == worst else 100.0 for config in configurations)
+
+    monkeypatch.setattr(ExpectedTimes, "us", wrong)
+    found = rows(task)
+    assert not left_out(found) and all(row.code for row in found.values())
+
+
+def test_what_nothing_is_known_of_is_compiled(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExpectedTimes, "us", lambda self, configurations, like=None: (None,) * len(configurations))
+    assert not left_out(rows(task))
