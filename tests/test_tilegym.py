@@ -236,6 +236,13 @@ def test_a_kernel_that_takes_lists_is_launched_with_lists() -> None:
     assert launch.grid == (HOPPER.sms, 1, 1)
 
 
+@pytest.mark.parametrize("name", ["fmha", "attention_sink", "swa_attention"])
+def test_attention_promises_no_tile_that_has_memory_behind_the_last_key(name: str) -> None:
+    task = task_of(name)
+    dims = next(iter(task.workloads.values()))
+    assert [task.promises({**dims, "S": extent}) for extent in (1, 130, 128)] == [False, False, True]
+
+
 @pytest.mark.parametrize("name", ["swa_attention", "attention_sink"])
 def test_masks_leave_the_middle_of_a_window_before_hints_are_tried(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only searching for tiles comes first: in what ships, 89 and 95 % of the iterations need no mask."""

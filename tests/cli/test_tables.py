@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console, Group, RenderableType
+from tests.made_runs import baseline_iteration, metrics, raced, run_record
 
 from tilewright.cli import doctor
 from tilewright.cli.candidate_table import PREDICTED, by_time, candidate_table, inspected, microseconds
-from tilewright.cli.terminal_table import Column, TerminalTable
+from tilewright.cli.optimize_table import ending
+from tilewright.cli.terminal_table import Column, TerminalTable, not_shown
 from tilewright.cli.tune_table import tuned, workload_result
 from tilewright.doctor.probes import Probe
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.inspect import Inspected
+from tilewright.optimize.optimized import Optimized
 from tilewright.records import (
     Bound,
     Candidate,
@@ -234,6 +238,26 @@ def test_the_shipped_configuration_is_always_shown() -> None:
     slowest = by_time(one.candidates)[-9]
     text = shown(workload_result(replace(one, shipped=slowest.configuration), False), width=80)
     assert slowest.reason in text and "29 more configurations" in text
+
+
+def test_one_hidden_row_is_called_one() -> None:
+    assert shown(Group(*not_shown([("failed", "")], "case"))).startswith("1 more case; --all shows it\n")
+    assert shown(Group(*not_shown([("failed", "")] * 2, "case"))).startswith("2 more cases; --all shows them\n")
+
+
+@pytest.mark.parametrize(
+    ("names", "kept", "line", "text"),
+    [
+        (("small",), 1, "1.33× over 1 workload, 1 change kept", "1 of 1 change kept"),
+        (("small", "large"), 2, "1.33× over 2 workloads, 2 changes kept", "2 of 2 changes kept"),
+    ],
+)
+def test_one_change_is_called_one(names: tuple[str, ...], kept: int, line: str, text: str) -> None:
+    sides = [[metrics(name, us) for name in names] for us in (20.0, 15.0)]
+    record = replace(run_record(workloads=names), run="r", baseline=tuple(sides[0]), final=tuple(sides[1]))
+    tried = [raced(n, 15.0, 20.0, keep=True, workloads=names) for n in range(1, kept + 1)]
+    done = Optimized(record, (baseline_iteration(workloads=names), *tried), "", Path())
+    assert next(ending(done, "ops.py")) == line and str(done).endswith(text)
 
 
 def test_a_table_loses_nothing_on_a_narrow_terminal() -> None:

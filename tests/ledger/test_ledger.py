@@ -228,8 +228,10 @@ def test_a_run_is_found_by_the_beginning_of_its_name(path: Path) -> None:
         ):
             ledger.run("20261125-1")
         for unknown, said in (("2025", "unknown run '2025'"), ("", "the name of the run is empty")):
-            with pytest.raises(UnknownChoice, match=rf"{said}; known: {runs[6]}, .*, …$"):
+            with pytest.raises(UnknownChoice, match=rf"{said}; known: latest, {runs[6]}, .*, …$"):
                 ledger.run(unknown)
+        with pytest.raises(UnknownChoice, match=rf"did you mean '{runs[0]}'[?] known: .*, {runs[2]}, {runs[0]}, …$"):
+            ledger.run(runs[0].replace("000007", "000008"))  # an old run, which is not among the newest
 
 
 def test_an_empty_ledger_is_read_without_making_a_file(ledger: Ledger, path: Path) -> None:

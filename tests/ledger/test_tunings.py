@@ -221,7 +221,7 @@ def test_an_unknown_run_names_the_known(store: TuneLedger, call: Callable[[TuneL
     with pytest.raises(UnknownChoice, match="unknown run 'nope'; known: none"):
         call(store)
     runs = [begin(store) for _ in range(7)]
-    with pytest.raises(UnknownChoice, match=f"unknown run 'nope'; known: {runs[6]}, .*{runs[2]}, …$"):
+    with pytest.raises(UnknownChoice, match=f"unknown run 'nope'; known: (latest, )?{runs[6]}, .*{runs[2]}, …$"):
         call(store)
 
 

@@ -373,7 +373,7 @@ def test_a_task_object_is_the_task_of_its_file(tmp_path: Path, monkeypatch: pyte
     found = optimize(task, arch="sm_90", seed=1, options=Options(only=("tile_sizes",), seconds=60), iterations=1)
     tried = len(found.iterations) - 1
     assert tried <= 1 and str(found).startswith(f"{task.name}: ")
-    assert str(found).endswith(f"{len(found.kept)} of {tried} changes kept")
+    assert str(found).endswith(f"{len(found.kept)} of {tried} change kept")
     assert found.kept and found.record.where == f"{file}:scale"
     with pytest.raises(TaskError, match="'scale' is in no file"):
         optimize(replace(task, launch=eval("lambda: None")), arch="sm_90", options=OPTIONS)

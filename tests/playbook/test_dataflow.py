@@ -93,3 +93,22 @@ def test_what_follows_from_a_name() -> None:
     source = Source("kernel.py", KERNEL.replace("EXPRESSION", "for n in range(row):\n        k = n + 1\n    m = N"))
     found = dependent(source, source.functions["kernel"], ["row"])
     assert found == {"row", "first", "n", "k"}
+
+
+@pytest.mark.parametrize(("value", "loads"), [("tile", False), ("ct.load(a, (n,), (8,))", True)])
+def test_helpers_that_call_one_another_may_write_what_they_are_given(value: str, loads: bool) -> None:
+    """cuTile compiles them if a constant ends the calls."""
+    helpers = f"""
+def even(a, tile, n):
+    return odd(a, tile, n - 1) if n > 0 else {value}
+
+
+def odd(a, tile, n):
+    return even(a, tile, n - 1) if n > 0 else tile
+"""
+    source = Source("ops.py", helpers + KERNEL.replace("EXPRESSION", "last = even(d, first, 3)"))
+    effects = Effects(source, source.functions["kernel"])
+    last = source.functions["kernel"].body.body[-1]
+    assert effects.loads(last) == loads and not effects.is_pure(last) and not effects.stores_nothing(last)
+    assert effects.written is not None and "d" in effects.written and "a" not in effects.written
+    assert Effects(source, source.functions["odd"]).written is None

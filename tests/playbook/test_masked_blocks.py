@@ -261,6 +261,7 @@ DTYPES = {
     "float16 and a scalar": ("score.astype(ct.float16)", "score, m * 0.5", False),
     "float16 and a constant": ("score.astype(ct.float16)", "score, -9.0 if HEAD > 4 else LOW", True),
     "float32 and a tile": ("score * SEEN", "score, ct.full((TILE, 32), LOW, ct.float32)", True),
+    "a maximum of float32 and a tile": ("max(score, SEEN)", "score, ct.full((TILE, 32), LOW, ct.float32)", True),
     "float32 and a scalar": ("ct.exp2(score)", "score, m * 0.5", True),
 }
 

@@ -240,6 +240,7 @@ def test_a_run_killed_before_its_last_race(tmp_path: Path) -> None:
         "NOT FINISHED: the effect on the user's own command is not measured; the same command resumes it"
     )  # fmt: skip
     assert "Proof that the changed code ran: ran, scaled_dot_product_attention ran 6 times" in text
+    assert "1 of 1 change applied" in evidence.html()
     assert unexplained(evidence.html(), evidence.details.records) == []
 
 

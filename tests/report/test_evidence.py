@@ -261,7 +261,7 @@ def test_an_unknown_run_names_those_there_are(recorded: tuple[Path, str], tmp_pa
     home, run = recorded
     error = invoke("nothing", "--home", home).exception
     assert isinstance(error, UnknownChoice)
-    assert str(error) == f"unknown run 'nothing'; known: {run}"
+    assert str(error) == f"unknown run 'nothing'; known: latest, {run}"
     error = invoke("latest", "--html", tmp_path / "no" / "page.html", "--home", home).exception
     assert isinstance(error, RequestError)
     assert "cannot write" in str(error)

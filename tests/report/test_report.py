@@ -95,8 +95,10 @@ def test_without_a_run_it_says_what_makes_one(path: Path) -> None:
 
 def test_an_unknown_run_names_the_runs_of_both(path: Path, run: str) -> None:
     loop = optimized(path)
-    with pytest.raises(UnknownChoice, match=f"unknown run 'nope'; known: {loop}, {run}"):
+    with pytest.raises(UnknownChoice, match=f"unknown run 'nope'; known: latest, {loop}, {run}"):
         report("nope", ledger=path)
+    with pytest.raises(UnknownChoice, match="unknown run 'lates'; did you mean 'latest'[?] known: latest, "):
+        report("lates", ledger=path)
 
 
 def test_the_public_name_is_the_function(path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,18 @@ def test_a_time_limit_keeps_the_best_so_far(task: Task, tmp_path: Path, strategy
         assert task.space.shipped in {each.configuration for each in workload.candidates}
 
 
+@pytest.mark.parametrize(
+    ("candidates", "why"),
+    [
+        (1, "the only candidate that was compiled, so there was no choice; the interpreter finds it"),
+        (2, "the shortest predicted time of the candidates that the interpreter finds"),
+    ],
+)
+def test_a_single_candidate_is_not_said_to_be_chosen(task: Task, candidates: int, why: str) -> None:
+    (workload,) = tune(task, arch="sm_90", candidates=candidates, workloads=["even"], store=False).workloads
+    assert workload.reason == f"{why} correct on reduced shapes; predicted, not measured"
+
+
 def test_the_number_of_candidates_is_kept_and_the_command_repeats_it(task: Task, tmp_path: Path) -> None:
     with TuneLedger(tmp_path / "ledger.db") as store:
         found = tune(task, arch="sm_90", candidates=3, strategy="local", seed=1, store=store)

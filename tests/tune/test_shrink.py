@@ -75,7 +75,8 @@ def test_the_gain_over_what_ships_is_in_json_and_on_the_last_line() -> None:
     assert first["shipped_us"] == pytest.approx(200.0, rel=0.02) and second["speedup_over_shipped"] == 1.0
     assert plain["speedup_over_shipped"] == pytest.approx(2.0**0.5, rel=0.02)
     assert last_line(made).startswith("correctness: PASS; speedup_over_shipped: 1.4")
-    assert "shipped_us: one 2" in last_line(made)
+    assert " over 2 workloads; shipped_us: one 2" in last_line(made)
+    assert " over 1 workload; " in last_line(result(made.workloads[0]))
 
 
 def test_what_was_not_measured_has_no_gain() -> None:

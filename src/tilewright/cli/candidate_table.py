@@ -56,7 +56,7 @@ def candidate_table(
     note = [Text(prediction_error.times())] if PREDICTED in cells and shown else []
     if unread := next((each.code.unread for each in candidates if each.code and each.code.unread), ""):
         note.append(Text(f"predicted without instructions, so times are lower estimates: {unread}", "yellow"))
-    return [table, *not_shown(hidden, "configurations"), *note]
+    return [table, *not_shown(hidden, "configuration"), *note]
 
 
 def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:

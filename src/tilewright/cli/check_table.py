@@ -34,7 +34,7 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
     for rows in shown:
         table.add(*_cells(rows, labels[1] if labels else {}))
     hidden = [(rows[0].verdict, rows[0].reason) for rows in grouped if rows not in shown]
-    return Group(table, *not_shown(hidden, "cases"), *_conclusion(verdict, where, options, show_all), Text())
+    return Group(table, *not_shown(hidden, "case"), *_conclusion(verdict, where, options, show_all), Text())
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:

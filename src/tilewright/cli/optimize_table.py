@@ -40,7 +40,7 @@ def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
             cells = (str(iteration.n), name, iteration.value, _ms(iteration, measured), iteration.correctness, status)
             table.add(cells, iteration.reason)
     rest = [(iteration.shown_status, iteration.reason) for iteration in others if iteration.n in hidden]
-    return Group(table, *not_shown(rest, "iterations"), Text())
+    return Group(table, *not_shown(rest, "iteration"), Text())
 
 
 def workloads(result: Optimized) -> TerminalTable:
@@ -64,7 +64,8 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     how = "" if record.measured else " (predicted, not measured)"
     if result.kept:
         speedup = f"{result.speedup:.2f}×" if record.measured else prediction_error.speedup(result.speedup or 1.0)
-        yield f"{speedup} over {len(record.final)} workloads{how}, {len(result.kept)} changes kept"
+        over = f"{len(record.final)} workload{'s' * (len(record.final) != 1)}"
+        yield f"{speedup} over {over}{how}, {len(result.kept)} change{'s' * (len(result.kept) != 1)} kept"
     else:
         yield f"no change was kept{how}"
     if lossy := [iteration.optimization for iteration in result.kept if iteration.risk == "lossy"]:

@@ -168,8 +168,9 @@ def first_lines(lines: Sequence[str], show_all: bool) -> list[str]:
     return shown + [f"and {len(lines) - len(shown)} more; --all shows them"] * (len(shown) < len(lines))
 
 
-def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[RenderableType]:
-    """Returns lines that count the hidden rows. ``hidden``: the status and the reason of each hidden row.
+def not_shown(hidden: Sequence[tuple[str, str]], what: str = "row") -> list[RenderableType]:
+    """Returns lines that count the hidden rows. ``hidden``: the status and the reason of each hidden row. ``what``: the
+    singular of what the rows are.
 
     Reasons that differ only in numbers and knob values are counted together; ``…`` replaces the parts that differ.
     """
@@ -182,10 +183,8 @@ def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[Ren
     lines = [f"{len(heads)} {status}: {reduce(_common, heads)}".removesuffix(": ") for (status, _), heads in by_count]
     if len(lines) > REASONS:
         lines[REASONS:] = [f"{sum(len(heads) for _, heads in by_count[REASONS:])} for other reasons"]
-    return [
-        Text(f"{len(hidden)} more {what}; --all shows them", "dim"),
-        *(Indented(Text(line, "dim")) for line in lines),
-    ]
+    more = f"1 more {what}; --all shows it" if len(hidden) == 1 else f"{len(hidden)} more {what}s; --all shows them"
+    return [Text(more, "dim"), *(Indented(Text(line, "dim")) for line in lines)]
 
 
 def _head(reason: str) -> str:

@@ -62,5 +62,6 @@ def last_line(result: TuningResult) -> str:
     speedup = speedup_over_shipped(result)
     gain = "unknown" if result.measured else "unknown; predicted, not measured"
     if speedup is not None:
-        gain = f"{speedup:.3g} over {len(result.workloads)} workloads; shipped_us: {', '.join(shipped)}"
+        over = f"{len(result.workloads)} workload{'s' * (len(result.workloads) != 1)}"
+        gain = f"{speedup:.3g} over {over}; shipped_us: {', '.join(shipped)}"
     return f"correctness: {'PASS' if right else 'not shown'}; speedup_over_shipped: {gain}"

@@ -26,7 +26,7 @@ def listed(winners: Iterator[Winner], called: Callable[[Winner], str], show_all:
         times = _number(evidence.winner_us(winner), 2), _number(evidence.speedup(winner), 3)
         place = called(winner), evidence.shapes(winner), evidence.board(winner)
         table.add((winner.key[:KEY_SHOWN], *place, *times, winner.created[:10], _by(winner)), winner.label)
-    return Group(table, *not_shown([(called(winner), "") for winner in winners], "tuned calls"))
+    return Group(table, *not_shown([(called(winner), "") for winner in winners], "tuned call"))
 
 
 def shown(winner: Winner, others: Sequence[Winner]) -> RenderableType:
@@ -67,7 +67,7 @@ def verified(results: Sequence[Verified], called: Callable[[Verified], str], sho
         verdict = Text(result.verdict, style=STYLES[result.verdict])
         table.add((result.key[:KEY_SHOWN], *place, verdict, _number(result.us, 2)), result.reason + note)
     hidden = [(result.verdict, result.reason) for result in ordered[len(shown) :]]
-    return Group(table, *not_shown(hidden, "tuned calls"))
+    return Group(table, *not_shown(hidden, "tuned call"))
 
 
 RIGHT = ("µs", "±", "× shipped", "samples")

@@ -11,6 +11,7 @@ a note says so.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import secrets
@@ -307,7 +308,9 @@ def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whol
     if name == LATEST:
         matches = runs[:1]
     if not matches:
-        known = [str(row["id"]) for row in runs[:SHOWN_RUNS]]
+        ids = [str(row["id"]) for row in runs]
+        known = [LATEST] * (bool(ids) and not whole) + ids[:SHOWN_RUNS]
+        known += [near for near in difflib.get_close_matches(name, ids, 1) if near not in known]
         raise UnknownChoice("run", name, known + ["…"] * (len(runs) > SHOWN_RUNS))
     if len(matches) > 1:
         named = ", ".join(row["id"] for row in matches[:SHOWN_RUNS])

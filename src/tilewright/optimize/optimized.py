@@ -24,7 +24,7 @@ class Optimized:
     def __str__(self) -> str:
         how, tried = "measured" if self.record.measured else "predicted", max(len(self.iterations) - 1, 0)
         speedup = f"{self.speedup:.2f}× ({how}), " if self.speedup else ""
-        return f"{self.record.task}: {speedup}{len(self.kept)} of {tried} changes kept"
+        return f"{self.record.task}: {speedup}{len(self.kept)} of {tried} change{'s' * (tried != 1)} kept"
 
     @property
     def kept(self) -> tuple[Iteration, ...]:

@@ -35,13 +35,6 @@ from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResul
 NOT_ASKED = Checked("unverified", "not among the candidates with the shortest predicted times, so not compared")
 NEARLY = 1.02
 """Candidates of earlier batches within this factor of the fastest are raced again, with those of the new batch."""
-_PREDICTED = {
-    "correct": "the shortest predicted time of the candidates that the interpreter finds correct; predicted, not "
-    "measured",
-    "correct on reduced shapes": "the shortest predicted time of the candidates that the interpreter finds correct on "
-    "reduced shapes; predicted, not measured",
-    "unverified": "the shortest predicted time; predicted, not measured, and not verified: ",
-}
 
 
 class Field:
@@ -247,9 +240,17 @@ class Field:
             for config in self.tried:
                 best = self.candidates[config]
                 if best.checked is not None and best.checked.verdict == verdict:
-                    why_not = best.checked.reason if verdict == "unverified" else self._faster_than(best)
-                    return self._result(best, f"{_PREDICTED[verdict]}{why_not}")
+                    return self._result(best, self._why_predicted(best, best.checked))
         return self._result(None, "every candidate is incorrect" if self.tried else "no candidate compiled")
+
+    def _why_predicted(self, best: Candidate, checked: Checked) -> str:
+        alone = sum(isinstance(each.built, Built) for each in self.compiled.values()) == 1
+        only, shortest = "the only candidate that was compiled, so there was no choice", "the shortest predicted time"
+        chosen = only if alone else shortest
+        if checked.verdict == "unverified":
+            return f"{chosen}; predicted, not measured, and not verified: {checked.reason}"
+        found = "; the interpreter finds it" if alone else " of the candidates that the interpreter finds"
+        return f"{chosen}{found} {checked.verdict}; predicted, not measured{self._faster_than(best)}"
 
     def _faster_than(self, best: Candidate) -> str:
         """Says why a candidate with a shorter predicted time is not the best one; "" if there is none."""

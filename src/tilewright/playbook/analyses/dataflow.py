@@ -236,9 +236,9 @@ class Effects:
 
     def loads(self, node: cst.CSTNode) -> bool:
         """Returns whether ``node`` loads from an array, also in functions of the file that it calls."""
-        calls, functions = self.source.every(cst.Call, node), self.source.functions
-        inner = (functions[dotted(call.func)] for call in calls if dotted(call.func) in functions)
-        return any(map(self.is_load, calls)) or any(Effects(self.source, each).loads(each) for each in inner)
+        called, functions = {dotted(call.func) for call in self.source.every(cst.Call, node)}, self.source.functions
+        places = (node, *(functions[name] for name in self.source.called_by(called & functions.keys())))
+        return any(self.is_load(call) for place in places for call in self.source.every(cst.Call, place))
 
     def name_of(self, call: cst.Call) -> str:
         """Returns the called function's name in cuda.tile; "" for any other function."""
@@ -253,11 +253,17 @@ class Effects:
         if name:
             return name not in _IMPURE
         if called in self.source.functions:
+            if self._calls_this(called):
+                return False
             inner = Effects(self.source, self.source.functions[called])
             return not inner.loads(inner.function) and inner.is_pure(inner.function.body)
         if isinstance(call.func, cst.Attribute):
             return call.func.attr.value in _PURE_METHODS
         return called in _PURE_BUILTINS
+
+    def _calls_this(self, name: str) -> bool:
+        """Returns whether a function of the file calls the function of these effects, perhaps through others."""
+        return self.function.name.value in self.source.called_by([name])
 
     def _written(self) -> set[str] | None:
         written: set[str] = set()
@@ -268,6 +274,8 @@ class Effects:
             elif name in _IMPURE:
                 continue  # the call prints or waits, and writes no array
             elif not name and called in self.source.functions:
+                if self._calls_this(called):
+                    return None
                 if Effects(self.source, self.source.functions[called]).written != set():
                     written |= {array for arg in call.args for array in self.arrays_behind(arg.value)}
             elif not name and isinstance(call.func, cst.Attribute):

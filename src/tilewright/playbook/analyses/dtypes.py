@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned, parameters, values_by_name
-from tilewright.playbook.analyses.tile_shapes import tile_call
+from tilewright.playbook.analyses.dataflow import values_by_name
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted
 
 _LIKE_FIRST = (  # functions whose result has the dtype of their first operand
@@ -74,43 +73,3 @@ class Dtypes:
         if isinstance(node, cst.Attribute) and node.attr.value == "dtype":
             return self.of(node.value)
         return dotted(node).split(".")[-1] or None if node is not None else None
-
-
-def float32_names(source: Source, function: Function) -> set[str]:
-    """Returns the names that always hold float32, whatever the dtypes of arrays and scalars are (but for float64)."""
-    values, counts = values_by_name(source, function), names_assigned(function)
-    added = [dotted(each.target) for each in source.every(cst.AugAssign, function)]
-    whole = {name for name in values if len(values[name]) + added.count(name) == counts[name]}
-    found = whole - set(parameters(function))
-    while narrow := {name for name in found if not all(is_float32(source, each, found) for each in values[name])}:
-        found -= narrow
-    return found
-
-
-def is_float32(source: Source, node: Expression, names: Collection[str]) -> bool:
-    """Returns whether an expression is float32 if ``names`` are: an operation with float32 is."""
-    match node:
-        case cst.Name(value=name):
-            return name in names
-        case cst.Subscript(value=inside) | cst.UnaryOperation(expression=inside):
-            return is_float32(source, inside, names)
-        case cst.BinaryOperation():
-            return is_float32(source, node.left, names) or is_float32(source, node.right, names)
-        case cst.Call():
-            return _makes_float32(source, node, names)
-    return False
-
-
-def _makes_float32(source: Source, call: cst.Call, names: Collection[str]) -> bool:
-    name, operands = tile_call(source, call), [arg.value for arg in call.args]
-    if not name and isinstance(call.func, cst.Attribute):  # a method
-        name, operands = call.func.attr.value, [call.func.value, *operands]
-    if name in _MADE or name == "astype":
-        place = _MADE.get(name, len(operands) - 1)
-        dtype = argument(call, "dtype") or next(iter(operands[place:] if place is not None else ()), None)
-        return dtype is not None and dotted(dtype).rpartition(".")[2] == "float32"  # of cuda.tile, numpy or torch
-    if name == "mma":
-        total = argument(call, "acc", 2)
-        return total is not None and is_float32(source, total, names)
-    read = operands[1:] if name == "where" else operands[:2] if name in (*_LIKE_FIRST, *_METHODS) else []
-    return any(is_float32(source, each, names) for each in read)

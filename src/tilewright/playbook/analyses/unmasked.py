@@ -9,9 +9,9 @@ import libcst as cst
 
 from tilewright.playbook.analyses.constants import is_constant
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, reaching
-from tilewright.playbook.analyses.dtypes import float32_names, is_float32
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.helper_calls import shapes_in
+from tilewright.playbook.analyses.integers import Float32
 from tilewright.playbook.analyses.masked_tiles import FIXED, MaskedTile
 from tilewright.playbook.analyses.unchanged import read_outside
 from tilewright.playbook.base import NotApplicable
@@ -41,14 +41,14 @@ def unmasked(source: Source, function: Function, loop: cst.For, tiles: Sequence[
     Raises `NotApplicable` if a mask gives its tile another shape, or may give it another dtype.
     """
     changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
-    shapes = shapes_in(source, function)
+    shapes, floats = shapes_in(source, function), Float32(source, function)
     for tile in tiles:
         is_number = _is_number(source, function, tile)
         shown, masked = shapes.of(tile.shown), shapes.of(tile.node)
         may_grow = masked is not None or shown == () or (tile.hides == FIXED and not is_number)
         if shown is not None and shown != masked and may_grow:
             raise NotApplicable(f"{source.code(tile.shown)} may have another shape than its masked tile")
-        if not is_number and not is_float32(source, tile.shown, float32_names(source, function)):
+        if not is_number and not floats.has(tile.shown):
             raise NotApplicable(f"{source.code(tile.shown)} may have another dtype than its masked tile")
     lines = {tile: _whole_line(source, tile) for tile in tiles}
     for tile, line in lines.items():

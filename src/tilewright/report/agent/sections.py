@@ -79,7 +79,8 @@ class AgentReport:
 def kept_of(evidence: AgentEvidence) -> Sourced:
     """Formats how many of the tried changes are kept."""
     tried = evidence.tried
-    text = f"{len(evidence.parts.kept)} of {len(tried)} changes applied" if tried else "no change was made"
+    changes = f"{len(evidence.parts.kept)} of {len(tried)} change{'s' * (len(tried) != 1)}"
+    text = f"{changes} applied" if tried else "no change was made"
     return Sourced(text, *(f"steps/{key(each.id)}" for each in tried))
 
 
