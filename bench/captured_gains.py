@@ -26,20 +26,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+from unittest import mock
 
 import torch
 from captured_kinds import KINDS, LIGER, OPS, SET_ASIDE, bf16, called, f32, recorded, said
-from common import made_here, write
+from common import BENCH, made_here, write
 
 from tilewright.ledger.ledger import Ledger
 from tilewright.race.stats import geometric_mean
 
 Row = dict[str, Any]
+Call: TypeAlias = Callable[[], None]
 UNSLOTH = "tilegym.suites.unsloth.cutile"
 FLASHINFER = "tilegym.suites.flashinfer.cutile"
+
+
+def f16(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.float16)
 
 
 def fp8(*shape: int) -> torch.Tensor:
@@ -162,12 +171,39 @@ def of_rows(name: str, *sizes: tuple[int, int]) -> None:
 of_rows("layer_norm", (16384, 4096), (8192, 4096), (16384, 3072))
 of_rows("rms_norm", (16384, 4096), (32768, 2048), (8192, 8192))
 of_rows("softmax", (16384, 4096), (32768, 2048), (8192, 8192))
-PRODUCTS = {"4096": (4096, 4096, 4096), "8192": (8192, 8192, 8192), "tall": (16384, 1024, 4096)}
-"""The workloads of `tilegym/matmul.py`: M, N and K."""
-KINDS |= {
-    f"operation_matmul_{name}": lambda m=m, n=n, k=k: called(f"{OPS}.matmul", "matmul", bf16(m, k), bf16(k, n))
-    for name, (m, n, k) in PRODUCTS.items()
-}
+
+
+def searched(operation: str, module: str, listed: str, **calls: Call) -> None:
+    """Adds an operation of `tilegym/operations.py` that searches a list, with each of its workloads. Without a GPU it
+    takes the first of its list; so its list is what its search took on an H200 (`tilegym/shipped.json`)."""
+    picks = json.loads((BENCH / "tilegym" / "shipped.json").read_text())["operations"][operation]
+
+    def recorded_with(workload: str, call: Call) -> None:
+        pick = SimpleNamespace(**picks[workload]["pick"])
+        with mock.patch.object(import_module(module), listed, return_value=[pick]):
+            call()
+
+    for workload, call in calls.items():
+        KINDS[f"operation_{operation}_{workload}"] = partial(recorded_with, workload, call)
+
+
+def product(m: int, n: int, k: int) -> Call:
+    return lambda: called(f"{OPS}.matmul", "matmul", bf16(m, k), bf16(k, n))
+
+
+def gated(m: int, n: int, k: int) -> Call:
+    inputs = (f16(m, k), f16(n, k), f16(n, k), f16(64, n))
+    return lambda: called(f"{OPS}.linear_gluact_linear", "linear_gluact_linear", *inputs, "silu")
+
+
+searched(
+    "matmul", f"{OPS}.matmul", "_matmul_autotune_configs",
+    **{"4096": product(4096, 4096, 4096), "8192": product(8192, 8192, 8192), "tall": product(16384, 1024, 4096)},
+)  # fmt: skip
+searched(
+    "linear_gluact", f"{OPS}.linear_gluact_linear", "_linear_gluact_autotune_configs",
+    **{"8192x4096x4096": gated(8192, 4096, 4096), "4096x14336x4096": gated(4096, 14336, 4096)},
+)  # fmt: skip
 SEEN = ("group_norm", "attention_sink", "group_quant", "fmha_decode", "relu_squared")
 """Kinds that were set aside until something was changed for them; the file with the set-aside kinds says what."""
 SLOW = 0.70

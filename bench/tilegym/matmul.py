@@ -29,7 +29,10 @@ globals().update(as_launched.tasks(
     constants={"TILE_SIZE_M": (64, 128, 256), "TILE_SIZE_N": (128, 256), "TILE_SIZE_K": (32, 64, 128)},
     hints={"num_ctas": (1, 2), "occupancy": (1, 2), "num_worker_warps": (None, 8)},
     where=(
-        lambda TILE_SIZE_M, TILE_SIZE_N, num_ctas: 128 * 128 * num_ctas >= TILE_SIZE_M * TILE_SIZE_N,
+        # twice the warps hold twice the accumulators
+        lambda TILE_SIZE_M, TILE_SIZE_N, num_ctas, num_worker_warps: (
+            128 * 128 * num_ctas * (2 if num_worker_warps else 1) >= TILE_SIZE_M * TILE_SIZE_N
+        ),
         lambda TILE_SIZE_M, TILE_SIZE_N: TILE_SIZE_M * TILE_SIZE_N >= 128 * 128,
         lambda TILE_SIZE_K, num_ctas: TILE_SIZE_K <= 64 or num_ctas == 1,
         lambda occupancy, num_worker_warps: occupancy == 1 or num_worker_warps is None,
