@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cuda.tile import tune
 from tests.optimize.captured_norm import HOST, KERNEL, library, recorded, task_file
 from tests.optimize.kit import H200, candidates
 
@@ -117,6 +119,104 @@ def test_a_launch_in_another_file_than_the_kernel(tmp_path: Path) -> None:
     assert "the launch in host.py:12 is changed, too" in line
     assert "multi_processor_count * 4" in launch_lines(host)
     assert "@ct.kernel(occupancy=2)" in norms
+
+
+SEARCHED = """
+
+def _configurations():
+    if torch.cuda.get_device_capability()[0] < 9:
+        yield SimpleNamespace(occupancy=1)
+    else:
+        yield SimpleNamespace(occupancy=8)
+        yield SimpleNamespace(occupancy=4)
+
+
+KNOWN = {}
+
+
+def normed(x, weights, eps=1e-6):
+    rows, columns = x.shape
+    y = torch.empty_like(x)
+    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
+    stream = torch.cuda.current_stream()
+    if columns not in KNOWN:
+        result = exhaustive_search(
+            list(_configurations()), stream, lambda cfg: (rows, 1, 1), cubic_norm,
+            lambda cfg: (x, y, weights, scales, columns, float(eps), columns),
+            lambda cfg: {"occupancy": cfg.occupancy},
+        )
+        best = result.best.config
+        KNOWN[columns] = best, cubic_norm.replace_hints(occupancy=best.occupancy)
+    best, tuned = KNOWN[columns]
+    ct.launch(stream, (rows, 1, 1), tuned, (x, y, weights, scales, columns, float(eps), columns))
+    return y
+"""
+SEARCH = "from types import SimpleNamespace\n\nfrom cuda.tile.tune import exhaustive_search\n"
+
+
+def second(configurations: list[Any], *_: Any, **__: Any) -> Any:
+    """In place of a search, which times on a GPU."""
+    return SimpleNamespace(best=SimpleNamespace(config=configurations[1]))
+
+
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "exhaustive_search", second)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+
+
+def test_a_launch_whose_configuration_is_searched(tmp_path: Path, searching: None) -> None:
+    """Grid and arguments change in the search and after it, and the list gets the kept configuration."""
+    with kept(tmp_path, SEARCH + SEARCHED) as case:
+        [line] = case.in_program()
+        assert "normed makes exactly the kept launch" in line
+        text = case.patched()
+    flat = " ".join(text.split())
+    grid = "min(rows, torch.cuda.get_device_properties(x.device).multi_processor_count * 4)"
+    assert flat.count(grid) == 2 and "lambda cfg: (rows, 1, 1)" not in flat
+    assert flat.count("columns, rows)") == 2, "the number of items is passed in both"
+    old = "yield SimpleNamespace(occupancy=4)\n"
+    assert f"        {old}        {old.replace('4', '2')}" in text and "yield SimpleNamespace(occupancy=1)" in text
+    assert "@ct.kernel(occupancy=4)" in text, "the search sets this hint"
+
+
+OTHER_SEARCHES = {
+    "another search": (
+        "    return y\n",
+        "    other = x, y, weights, scales, 1, eps, 1\n"
+        "    exhaustive_search([1, 2], stream, lambda n: (n,), cubic_norm, lambda n: other)\n    return y\n",
+        "launches what 'tuned' holds, not cubic_norm",
+    ),
+    "a search elsewhere": (
+        "KNOWN = {}",
+        "KNOWN = {}\n\n\ndef other(*args):\n    exhaustive_search([1], 0, lambda n: (n,), cubic_norm, lambda n: args)",
+        "launches cubic_norm, too, with fewer arguments",
+    ),
+    "two names": ("lambda cfg: (rows, 1, 1)", "lambda one: (rows, 1, 1)", "name its configuration in two ways"),
+    "a function": ("lambda cfg: (rows, 1, 1)", "grid_of", "grid_fn of the search is no lambda with one parameter"),
+    "no list": ("yield SimpleNamespace(", "yield from made(", "the configuration is in no list"),
+    "another list": (
+        "list(_configurations())",
+        "[*made(8), *made(4)]",
+        "with the patch, normed launches cubic_norm with",
+    ),
+}
+MADE = f"""
+
+def made(occupancy):
+    return [SimpleNamespace(**dict([("occupancy", occupancy)]))]
+
+
+def grid_of(cfg):
+    return ({ROWS}, 1, 1)
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "reason"), OTHER_SEARCHES.values(), ids=OTHER_SEARCHES)
+def test_a_search_that_is_not_understood(tmp_path: Path, searching: None, old: str, new: str, reason: str) -> None:
+    with kept(tmp_path, SEARCH + MADE + SEARCHED.replace(old, new)) as case:
+        [line] = case.in_program()
+    assert reason in line
 
 
 ON_ONE_LINE = {

@@ -14,19 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import TilewrightError
+from tilewright.inspect.work import count
 from tilewright.languages import language_of
 from tilewright.ledger import codec
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_hints, with_launch
+from tilewright.playbook.analyses.searched_launch import search_of, with_searched_launch
 from tilewright.playbook.analyses.task_code import launch_of
-from tilewright.playbook.base import NotApplicable, unless_refused
+from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.drafted_launch import launch_place
 from tilewright.runtime.capture.program_call import ProgramCall, ProgramLine
 from tilewright.runtime.capture.reference import Captured
-from tilewright.runtime.capture.replaying import Replayed, replayed
+from tilewright.runtime.capture.replaying import Replayed, Wanted, replayed
 from tilewright.source.syntax import Source
 from tilewright.task.loading import file_of
 from tilewright.task.task import Launch, Task
@@ -99,22 +101,33 @@ class _Program:
         file = Path(self.place.file)
         number = launch_call(Source(file.name, old[file]), self.place.line)
         shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
-        text = with_launch(Source(file.name, new[file]), number, before, after, shapes)
+        source, searched = Source(file.name, new[file]), set[str]()
+        if search_of(source, number, after.code.kernel) is None:
+            text = with_launch(source, number, before, after, shapes)
+        else:
+            text, searched = with_searched_launch(source, number, before, after, shapes, self._facts)
         texts = {**new, file: text}
         for path in texts:
             source = Source(path.name, texts[path])
             if path != file_of(self.task) and after.code.kernel in source.kernels:
-                texts[path] = with_hints(source, before, after)
+                texts[path] = with_hints(source, before, after, searched)
         self._refuse_other(self.task, old, "as it was, ")
         self._refuse_other(self.incumbent.task, texts, "with the patch, ")
         return texts
 
+    @property
+    def _facts(self) -> KernelFacts:
+        """The facts of the untouched task, without any that are measured or counted."""
+        board, workloads = self.incumbent.board, tuple(self.task.selected(None))
+        return KernelFacts(self.task, board, workloads, {}, {}, lambda workload: count(self.task, workload, board))
+
     def _refuse_other(self, task: Task, texts: Texts, how: str) -> None:
         """Raises `NotApplicable` if the call does not make the launch of ``task``."""
         board, [workload] = self.incumbent.board, self.task.selected(None)
-        made = replayed(self.call, {path: text for path, text in texts.items() if path != task.file}, board)
         launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), board)
         expected = _Expected.of(launch, task.space.shipped, board.arch)
+        own = {path: text for path, text in texts.items() if path != task.file}
+        made = replayed(self.call, own, board, Wanted(expected.numbers, expected.hints))
         if (difference := expected.difference(made)) is not None:
             raise NotApplicable(f"{how}{self.call.qualname or self.place.function} {difference}")
 
@@ -136,6 +149,11 @@ class _Expected:
         hints = {**language.decorated_hints(launch.kernel, arch), **given}
         args = tuple(_plain(value) for value in launch.args)
         return cls(language.kernel_name(launch.kernel), _three(launch.grid), args, _set(hints))
+
+    @property
+    def numbers(self) -> tuple[Value, ...]:
+        """The arguments that are no tensors."""
+        return tuple(arg for arg in self.args if arg is None or isinstance(arg, (int, float, str)))
 
     def difference(self, made: Replayed) -> str | None:
         """Returns how the launches of a call differ from the expected one; None if one of them is equal."""

@@ -167,6 +167,25 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     return _with_decorator(source, site.kernel, left, site.only_on) if left else source.text
 
 
+def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]) -> str:
+    """Returns the text with one more configuration in the list, after the one at ``place``, with other values. Raises
+    `NotApplicable` if the one at ``place`` is not an element of a list, or not yielded."""
+    site, kinds = place.site("", ()), (cst.For, cst.Call, cst.Dict)
+    node = site.node(source, (node for kind in kinds for node in source.every(kind)), "the configuration is in no list")
+    if isinstance(node, cst.For):
+        return _written_before_loops(source, node, {**place.fixed, **changes})[0].text
+    assert isinstance(node, (cst.Call, cst.Dict)), "the other kinds"
+    if missing := changes.keys() - (_literals_in(node) or {}).keys():
+        raise site.refused(source, f"the configuration here has no {', '.join(sorted(missing))}")
+    new, above = _with_values(node, changes), source.parent(node)
+    line = next((each for each in source.parents(node) if isinstance(each, cst.SimpleStatementLine)), None)
+    if isinstance(above, cst.Element):
+        return source.replaced({above: cst.FlattenSentinel([above, above.with_changes(value=new)])})
+    if isinstance(above, cst.Yield) and line is not None and len(line.body) == 1:
+        return source.replaced({line: cst.FlattenSentinel([line, cst.parse_statement(f"yield {source.code(new)}")])})
+    raise site.refused(source, "the configuration is in no list")
+
+
 def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str = "") -> str:
     """Returns the text with ``changes`` as the space's shipped values; new values and hints are added to its lists.
 

@@ -9,8 +9,9 @@ numbers of the task's arguments are the program's arguments at the same places. 
 
 from __future__ import annotations
 
+import ast
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -22,6 +23,7 @@ from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.analyses.task_code import LaunchCode, inserted, launch_of
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.records import Value
+from tilewright.source.cutile import SEARCHES
 from tilewright.source.syntax import Expression, Function, Replacement, Source, dotted, elements, number
 from tilewright.space import knobs
 
@@ -50,9 +52,11 @@ class TaskLaunch:
     def grid(self) -> list[Expression]:
         return elements(self.code.grid) or []
 
-    def text(self, node: Expression) -> str:
-        """Returns the text of an expression with the values of the knobs in it. Equal texts have equal values."""
-        given = {name: f"{name}={self.shipped.get(name)!r}" for name in _knobs_in(self.source, node)}
+    def text(self, node: Expression, without: Container[str] = ()) -> str:
+        """Returns the text of an expression with the values of the knobs in it, but for those in ``without``. Equal
+        texts have equal values."""
+        knobs_in = (name for name in _knobs_in(self.source, node) if name not in without)
+        given = {name: f"{name}={self.shipped.get(name)!r}" for name in knobs_in}
         return " ".join((self.source.code(node), *given.values()))
 
     def is_equal(self, other: TaskLaunch) -> bool:
@@ -72,7 +76,7 @@ def launch_call(source: Source, line: int) -> int:
 
     Raises `NotApplicable` if there is none.
     """
-    for place, call in enumerate(_launch_calls(source)):
+    for place, call in enumerate(launch_calls(source)):
         first = source.place(call)[0]
         if first <= line <= first + source.code(call).count("\n"):
             return place
@@ -88,30 +92,35 @@ def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunc
     Raises `NotApplicable` with the reason if the launch cannot be written there.
     """
     kernel = after.code.kernel
-    host = HostLaunch(source, _launch_calls(source)[place], before, tensors)
+    host = HostLaunch(source, launch_calls(source)[place], before, tensors)
     host.refuse_other_kernel(kernel)
-    others = [call for call in _launch_calls(source) if call is not host.call and _launches(call, kernel)]
-    if others and len(after.args) != len(before.args):
-        raise NotApplicable(f"{source.name}:{source.place(others[0])[0]} launches {kernel}, too, with fewer arguments")
+    refuse_other_launches(source, host.call, before, after)
     statements = host.statements(after)
     if statements:
         host.refuse_part_of_statement()
-    changes = host.arguments(after)
-    if [after.text(axis) for axis in after.grid] != [before.text(axis) for axis in before.grid] or not after.grid:
-        changes[host.grid] = cst.parse_expression(host.translated(after, after.code.grid))
-    changed = source.changed(changes)
+    changed = source.changed(host.changes(after))
     for statement in statements:
-        call = _launch_calls(changed)[place]
+        call = launch_calls(changed)[place]
         changed = changed.changed(inserted(statement, _line_of(changed, call)))
     return with_short_lines(source.text, changed.text)
 
 
-def with_hints(source: Source, before: TaskLaunch, after: TaskLaunch) -> str:
+def refuse_other_launches(source: Source, known: cst.Call, before: TaskLaunch, after: TaskLaunch) -> None:
+    """Raises `NotApplicable` if the kernel gets more arguments, and anything in the file but ``known`` launches it."""
+    kernel = after.code.kernel
+    calls = (call for call in source.every(cst.Call) if call is not known and _is_launch(source, call))
+    others = [call for call in calls if any(dotted(arg.value).rpartition(".")[2] == kernel for arg in call.args)]
+    if others and len(after.args) != len(before.args):
+        raise NotApplicable(f"{source.name}:{source.place(others[0])[0]} launches {kernel}, too, with fewer arguments")
+
+
+def with_hints(source: Source, before: TaskLaunch, after: TaskLaunch, searched: Container[str] = ()) -> str:
     """Returns the text of the file that defines the kernel, with the hints of the launch ``after``.
 
-    The hints are set in the kernel's decorator, or where a ``replace_hints`` sets them.
+    The hints are set in the kernel's decorator, or where a ``replace_hints`` sets them. ``searched``: hints that stay.
     """
-    hints = {name: value for name, value in after.hints.items() if before.hints.get(name) != value}
+    changed = {name: value for name, value in after.hints.items() if before.hints.get(name) != value}
+    hints = {name: value for name, value in changed.items() if name not in searched}
     decorator = source.kernel_decorator(source.kernels[after.code.kernel])
     if not hints or decorator is None:
         return source.text
@@ -131,18 +140,22 @@ class HostLaunch:
     """The names of the launch function's variables, and their names in the program."""
 
     def __post_init__(self) -> None:
-        given = [arg.value for arg in self.call.args if arg.keyword is None and not arg.star]
-        if len(given) != 4:
-            raise NotApplicable(f"{self._where} does not pass stream, grid, kernel and arguments one by one")
-        _, self.grid, self.kernel, self.args = given
+        self.grid, self.kernel, self.args = self.parts()
         around = [node for node in self.source.parents(self.call) if isinstance(node, (cst.FunctionDef, cst.Lambda))]
         if not around:
-            raise NotApplicable(f"{self._where} is in no function")
+            raise NotApplicable(f"{self.where} is in no function")
         functions = (node for node in around if isinstance(node, cst.FunctionDef))
         self.function: Function | cst.Module = next(functions, self.source.module)  # a lambda assigns no variables
 
+    def parts(self) -> Sequence[Expression]:
+        """Returns the grid, the kernel and the arguments of the call."""
+        given = [arg.value for arg in self.call.args if arg.keyword is None and not arg.star]
+        if len(given) != 4:
+            raise NotApplicable(f"{self.where} does not pass stream, grid, kernel and arguments one by one")
+        return given[1:]
+
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
         return f"{self.source.name}:{self.source.place(self.call)[0]}"
 
     def refuse_other_kernel(self, kernel: str) -> None:
@@ -151,7 +164,7 @@ class HostLaunch:
         value = self._assigned(self.source.module, name)
         alias = isinstance(value, cst.Call) and dotted(value.func) == f"{kernel}.replace_hints"
         if name != kernel and not alias:
-            raise NotApplicable(f"{self._where} launches what '{self.source.code(self.kernel)}' holds, not {kernel}")
+            raise NotApplicable(f"{self.where} launches what '{self.source.code(self.kernel)}' holds, not {kernel}")
 
     def refuse_part_of_statement(self) -> None:
         """Raises `NotApplicable` unless the call is a statement of its own line, which other statements can precede."""
@@ -160,27 +173,43 @@ class HostLaunch:
         if not isinstance(above, (cst.Expr, cst.Assign, cst.Return)) or not isinstance(line, cst.SimpleStatementLine):
             line = None
         if line is None or len(line.body) != 1:
-            raise NotApplicable(f"{self._where} is a part of another statement; fix: write ct.launch on its own line")
+            raise NotApplicable(f"{self.where} is a part of another statement; fix: write ct.launch on its own line")
 
     def statements(self, after: TaskLaunch) -> list[str]:
         """Returns the assignments before the changed launch, in the program's names."""
+        taken, found = {name.value for name in self.source.every(cst.Name, self.function)}, []
+        for name, given in self.assigned_in(after):
+            value = self.translated(after, given)
+            self._names[name] = name if name not in taken else f"launch_{name}"
+            found.append(f"{self._names[name]} = {value}")
+        return found
+
+    def assigned_in(self, after: TaskLaunch) -> list[tuple[str, Expression]]:
+        """Returns the names that the task's launch function assigns, with their values."""
         function, found = after.code.function, []
-        if isinstance(function, cst.Lambda):
-            return []
-        taken = {name.value for name in self.source.every(cst.Name, self.function)}
-        for statement in function.body.body:
+        for statement in () if isinstance(function, cst.Lambda) else function.body.body:
             match statement:
                 case cst.SimpleStatementLine(
                     body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(name))], value=given)]
                 ):
-                    value = self.translated(after, given)
-                    self._names[name] = name if name not in taken else f"launch_{name}"
-                    found.append(f"{self._names[name]} = {value}")
+                    found.append((name, given))
                 case cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString()) | cst.Return()]):
                     pass
                 case _:
                     raise NotApplicable(f"{after.source.name}: the launch does more than assign variables")
         return found
+
+    def text_of(self, launch: TaskLaunch, node: Expression) -> str:
+        """Returns a text of an expression of the task. Expressions with equal texts have equal values here."""
+        return launch.text(node)
+
+    def changes(self, after: TaskLaunch) -> dict[cst.CSTNode, Replacement]:
+        """Returns the changes to the call's arguments and to its grid."""
+        changes = self.arguments(after)
+        new, old = ([self.text_of(each, axis) for axis in each.grid] for each in (after, self.before))
+        if new != old or not after.grid:
+            changes[self.grid] = cst.parse_expression(self.translated(after, after.code.grid))
+        return changes
 
     def arguments(self, after: TaskLaunch) -> dict[cst.CSTNode, Replacement]:
         """Returns the changes to the call's arguments: other values at known places, and new arguments at the end."""
@@ -191,7 +220,7 @@ class HostLaunch:
         changed = {
             place: cst.parse_expression(self.translated(after, now))
             for place, (was, now) in enumerate(zip(old, new, strict=False))
-            if self.before.text(was) != after.text(now)
+            if self.text_of(self.before, was) != self.text_of(after, now)
         }
         known: dict[cst.CSTNode, Replacement] = {self._argument(mine, place): value for place, value in changed.items()}
         added = [self.translated(after, each) for each in new[len(old) :]]
@@ -207,7 +236,7 @@ class HostLaunch:
 
     def _argument(self, mine: Sequence[Expression] | None, place: int) -> Expression:
         if mine is None or len(mine) != len(self.before.args):
-            raise NotApplicable(f"{self._where}: the arguments of the launch are not written as a tuple")
+            raise NotApplicable(f"{self.where}: the arguments of the launch are not written as a tuple")
         return mine[place]
 
     # Expressions ---------------------------------------------------------------------------------------
@@ -224,7 +253,8 @@ class HostLaunch:
                 changes[part] = fitting(source, part, text)
         translated = node.visit(_Replaced(changes))
         assert isinstance(translated, cst.CSTNode)
-        return source.code(translated)
+        text = source.code(translated)  # the task's own line breaks have the indentation of the task
+        return ast.unparse(ast.parse(f"({text})", mode="eval")) if "\n" in text else text
 
     def _text(self, after: TaskLaunch, node: Expression) -> str | None:
         """Returns the program's text for an expression of the task; None if its parts are to be translated."""
@@ -262,10 +292,10 @@ class HostLaunch:
         if written_out is not None and place < len(written_out):
             return self.source.code(written_out[place])
         if written_out is not None:
-            raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' has no axis {place}")
+            raise NotApplicable(f"{self.where}: the grid '{self.source.code(self.grid)}' has no axis {place}")
         given = reaching(self.source, self.grid.value, self.call) if isinstance(self.grid, cst.Name) else None
         if given is None or elements(given.value) is None:
-            raise NotApplicable(f"{self._where}: the grid '{self.source.code(self.grid)}' is not written as a tuple")
+            raise NotApplicable(f"{self.where}: the grid '{self.source.code(self.grid)}' is not written as a tuple")
         return f"{self.source.code(self.grid)}[{place}]"
 
     def _dimension(self, name: str) -> str:
@@ -279,17 +309,17 @@ class HostLaunch:
         for tensor, shape in self.tensors.items():
             if name in shape and any(dotted(node) == tensor for node in self.before.args):
                 return f"{self._tensor(tensor)}.shape[{list(shape).index(name)}]"
-        raise NotApplicable(f"{self._where}: nothing there has the extent {name}")
+        raise NotApplicable(f"{self.where}: nothing there has the extent {name}")
 
     def _tensor(self, name: str) -> str:
         for place, node in enumerate(self.before.args):
             if dotted(node) == name and isinstance(mine := self._argument(elements(self.args), place), cst.Name):
                 return mine.value
-        raise NotApplicable(f"{self._where}: the tensor {name} is no variable there")
+        raise NotApplicable(f"{self.where}: the tensor {name} is no variable there")
 
     def _hardware(self, name: str) -> str:
         if name != "sms":
-            raise NotApplicable(f"{self._where}: the program has no text for hardware.{name}")
+            raise NotApplicable(f"{self.where}: the program has no text for hardware.{name}")
         return f"torch.cuda.get_device_properties({self._torch_device()}).multi_processor_count"
 
     def _torch_device(self) -> str:
@@ -326,12 +356,14 @@ def _knobs_in(source: Source, node: Expression) -> list[str]:
     return [each.attr.value for each in source.every(cst.Attribute, node) if dotted(each.value) == "config"]
 
 
-def _launch_calls(source: Source) -> list[cst.Call]:
+def launch_calls(source: Source) -> list[cst.Call]:
+    """Returns the ``ct.launch`` calls of a file."""
     return [call for call in source.every(cst.Call) if source.tile_name(dotted(call.func)) == "launch"]
 
 
-def _launches(call: cst.Call, kernel: str) -> bool:
-    return any(dotted(arg.value).rpartition(".")[2] == kernel for arg in call.args)
+def _is_launch(source: Source, call: cst.Call) -> bool:
+    name = dotted(call.func)
+    return source.tile_name(name) == "launch" or source.origin(name) in SEARCHES
 
 
 def _line_of(source: Source, call: cst.Call) -> cst.SimpleStatementLine:

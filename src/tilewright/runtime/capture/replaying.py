@@ -2,7 +2,7 @@
 
 No kernel runs. The process imports changed files in place of the program's own. It runs code of versions, so it has the
 limits of `candidate.sandbox`. The tensors are on the CPU, and the questions of a program about its GPU are answered
-with the facts of a board.
+with the facts of a board. A search of the program takes the configuration that leads to the wanted launch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from tilewright.candidate.sandbox import confine
 from tilewright.errors import MachineError, in_one_line
 from tilewright.hardware.architectures import Board
 from tilewright.ledger import codec
+from tilewright.records import Value
 from tilewright.runtime.capture.described import DescribedLaunch
 from tilewright.runtime.capture.program_call import ProgramCall
 from tilewright.runtime.capture.rebuilding import PROGRAM, attribute, rebuilt_arguments
@@ -31,6 +33,15 @@ from tilewright.tools.packages import package_of
 
 SECONDS = 60.0
 """Limit of processor time for a call, with the imports of the program."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a search of the program should find: a launch with these ``numbers`` as its arguments that are not tensors,
+    and with these hints."""
+
+    numbers: tuple[Value, ...] = ()
+    hints: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,7 @@ class ReplayRequest:
     copy: str
     sms: int
     sm: int
+    wanted: Wanted
     answer: str
 
 
@@ -55,7 +67,7 @@ class Replayed:
     problem: str = ""
 
 
-def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board) -> Replayed:
+def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board, wanted: Wanted = Wanted()) -> Replayed:
     """Makes the call with ``texts`` in place of the files at these paths."""
     root = _import_root(call)
     if other := [path for path in texts if not path.is_relative_to(root)]:
@@ -69,7 +81,9 @@ def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board) -> Repl
             changed = copy / path.relative_to(root)
             changed.parent.mkdir(parents=True, exist_ok=True)
             changed.write_bytes(text.encode())
-        request = ReplayRequest(call, (str(root), *sys.path), str(root), str(copy), board.sms, board.sm, str(answer))
+        request = ReplayRequest(
+            call, (str(root), *sys.path), str(root), str(copy), board.sms, board.sm, wanted, str(answer)
+        )
         question.write_text(json.dumps(codec.to_json(request)))
         command = [sys.executable, "-m", "tilewright.runtime.capture.replaying", str(question)]
         try:
@@ -106,7 +120,7 @@ def main() -> None:
 
 
 def _made(request: ReplayRequest) -> Replayed:
-    import cuda.tile  # noqa: F401  (so that its launches are hooked before the program imports it)
+    import cuda.tile.tune  # its launches and searches are hooked before the program imports it
     import torch
 
     from tilewright.runtime.capture.kinds import ALWAYS
@@ -116,6 +130,7 @@ def _made(request: ReplayRequest) -> Replayed:
 
     recorder = Recorder(Path(request.answer), exact=ALWAYS, describe=True)
     CapturedCuTile().start(recorder)
+    cuda.tile.tune.exhaustive_search = partial(_found, request.wanted)
     _answer_as(torch, request.sms, request.sm)
     sys.meta_path.insert(0, TilewrightCopied(request.root, request.copy))
     confine(Path(request.answer).parent)
@@ -150,6 +165,26 @@ def _answer_as(torch: Any, sms: int, sm: int) -> None:
     torch.cuda.current_device = lambda: 0
     torch.cuda.get_device_properties = lambda *_: properties
     torch.cuda.get_device_capability = lambda *_: (major, minor)
+
+
+def _found(
+    wanted: Wanted, search_space: Iterable[Any], stream: object, grid_fn: object, kernel: object,
+    args_fn: Callable[[Any], Iterable[Any]], hints_fn: Callable[[Any], Mapping[str, Any]] | None = None, **_: object,
+) -> Any:  # fmt: skip
+    """Answers a search: the first configuration with the wanted arguments and hints, or else the first of all."""
+    configurations = list(search_space)
+    if not configurations:
+        raise ValueError("the search has no configuration")
+
+    def is_wanted(configuration: Any) -> bool:
+        numbers = tuple(each for each in args_fn(configuration) if isinstance(each, (int, float, str, type(None))))
+        hints = hints_fn(configuration) if hints_fn is not None else {}
+        given = {name: value for name, value in hints.items() if value is not None}
+        return numbers == wanted.numbers and given.items() <= wanted.hints.items()
+
+    best = next(filter(is_wanted, configurations), configurations[0])
+    measured = SimpleNamespace(config=best, mean_us=1.0, error_margin_us=0.0)
+    return SimpleNamespace(best=measured, successes=(measured,), failures=())
 
 
 if __name__ == "__main__":

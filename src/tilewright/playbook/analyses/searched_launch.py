@@ -1,0 +1,161 @@
+"""Writes the changed launch of a captured task into a program that searches for the configuration of its launch.
+
+    result = exhaustive_search(configs, stream, lambda cfg: GRID, kernel, lambda cfg: ARGS, lambda cfg: HINTS)
+    best = result.best.config
+    ct.launch(stream, GRID, kernel.replace_hints(HINTS), ARGS)
+
+Grid and arguments are written twice: for each configuration that the search tries, and for the best one. Both change in
+the same way. A knob of the task is a field of the program's configuration. The kept configuration becomes one more that
+is searched, so that no other shape loses the configuration that is best for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import libcst as cst
+
+from tilewright.playbook.analyses.configuration_sites import added, places
+from tilewright.playbook.analyses.host_launch import HostLaunch, Shape, TaskLaunch, launch_calls, refuse_other_launches
+from tilewright.playbook.analyses.short_lines import with_short_lines
+from tilewright.playbook.base import KernelFacts, NotApplicable
+from tilewright.records import Value
+from tilewright.source.cutile import SEARCHES
+from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
+
+GRID, KERNEL, ARGS, HINTS = ("grid_fn", 2), ("kernel", 3), ("args_fn", 4), ("hints_fn", 5)
+"""The arguments of `exhaustive_search`, with their places."""
+
+
+def search_of(source: Source, place: int, kernel: str) -> cst.Call | None:
+    """Returns the search whose best configuration a ``ct.launch`` launches: the only one for ``kernel`` in the same
+    function. None if the launch is not searched.
+
+    place: the number of the launch among the ``ct.launch`` calls of the file.
+    """
+    function = source.function_of(launch_calls(source)[place])
+    calls = [call for call in source.every(cst.Call) if source.origin(dotted(call.func)) in SEARCHES]
+    found = [call for call in calls if source.function_of(call) == function]
+    kernels = [dotted(given).rpartition(".")[2] if (given := argument(call, *KERNEL)) else "" for call in found]
+    return found[0] if kernels == [kernel] else None
+
+
+def with_searched_launch(
+    source: Source, place: int, before: TaskLaunch, after: TaskLaunch, tensors: Mapping[str, Shape], facts: KernelFacts
+) -> tuple[str, set[str]]:
+    """Returns the program's text with the launch ``after`` in place of ``before``, and the knobs that are searched.
+
+    The arguments are those of `host_launch.with_launch`, and the facts of the untouched task, which ships what the
+    program launched. Raises `NotApplicable` with the reason if the launch cannot be written there.
+    """
+    old, kernel = source, after.code.kernel
+
+    def searched(call: cst.Call | None = None) -> SearchedLaunch:
+        search = search_of(source, place, kernel)
+        assert search is not None, "the caller found it, and it stays"
+        return SearchedLaunch(source, call or search, before, tensors, search)
+
+    refuse_other_launches(source, searched().search, before, after)
+    source = Source(old.name, source.replaced(searched().changes(after)))
+    source = Source(old.name, source.replaced(searched(launch_calls(source)[place]).changes(after)))
+    fields = set(searched().fields)
+    changes = {name: value for name, value in after.shipped.items() if before.shipped.get(name, value) != value}
+    own: dict[str, Value] = {name: value for name, value in changes.items() if name in fields}
+    if own:
+        listed = places(source, facts)
+        if not listed:
+            raise NotApplicable(f"{source.name}: the configuration is in no list")
+        source = Source(old.name, added(source, listed[0], own))
+    return with_short_lines(old.text, source.text), fields
+
+
+class SearchedLaunch(HostLaunch):
+    """A call that launches the best configuration of a search; or the search, for the configurations that it tries."""
+
+    def __init__(
+        self, source: Source, call: cst.Call, before: TaskLaunch, tensors: Mapping[str, Shape], search: cst.Call
+    ) -> None:
+        self.search = search
+        super().__init__(source, call, before, tensors)
+
+    def parts(self) -> Sequence[Expression]:
+        """Returns grid, kernel and arguments. Those of a search are what its functions return."""
+        if self.call is not self.search:
+            return super().parts()
+        kernel = argument(self.call, *KERNEL)
+        grid, args = (self._function(*which) for which in (GRID, ARGS))
+        if kernel is None or _parameter(grid) != _parameter(args):
+            raise NotApplicable(f"{self.where}: the functions of the search name its configuration in two ways")
+        return grid.body, kernel, args.body
+
+    def _function(self, name: str, place: int) -> cst.Lambda:
+        given = argument(self.search, name, place)
+        if not isinstance(given, cst.Lambda) or not _parameter(given):
+            raise NotApplicable(f"{self.where}: {name} of the search is no lambda with one parameter")
+        return given
+
+    @cached_property
+    def owner(self) -> str:
+        """The variable that holds the configuration here; "" if no argument is one of its fields."""
+        if self.call is self.search:
+            return _parameter(self._function(*GRID))
+        return next((dotted(mine).rpartition(".")[0] for _, mine in self._passed()), "")
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        """The knobs of the task that are searched, and the fields that hold them."""
+        found = {knob: dotted(mine).rpartition(".")[2] for knob, mine in self._passed()}
+        hints = argument(self.search, *HINTS)
+        listed = hints.body.elements if isinstance(hints, cst.Lambda) and isinstance(hints.body, cst.Dict) else ()
+        for each in listed:
+            if isinstance(each, cst.DictElement) and isinstance(each.key, cst.SimpleString):
+                owner, _, name = dotted(each.value).rpartition(".")
+                if isinstance(hints, cst.Lambda) and owner == _parameter(hints):
+                    found[str(each.key.evaluated_value)] = name
+        return found
+
+    def _passed(self) -> list[tuple[str, Expression]]:
+        """Returns the knobs that are passed to the kernel, with what is passed here."""
+        mine = elements(self.args) or ()
+        pairs = [(dotted(was), now) for was, now in zip(self.before.args, mine, strict=False)]
+        return [
+            (was.removeprefix("config."), now)
+            for was, now in pairs
+            if was.startswith("config.") and isinstance(now, cst.Attribute) and isinstance(now.value, cst.Name)
+        ]
+
+    def text_of(self, launch: TaskLaunch, node: Expression) -> str:
+        """Leaves out the values of what is searched: all of them are launched."""
+        return launch.text(node, without=self.fields)
+
+    def statements(self, after: TaskLaunch) -> list[str]:
+        """Returns no statements, because nothing can precede the launches of a search."""
+        return []
+
+    def _text(self, after: TaskLaunch, node: Expression) -> str | None:
+        given = dict(self.assigned_in(after))
+        match node:
+            case cst.BooleanOperation(
+                left=cst.Attribute(value=cst.Name("config"), attr=cst.Name(name)), operator=cst.Or(), right=right
+            ) if name in self.fields and number(right) is not None:
+                return f"({self._field(name)} or {number(right)})"
+            case cst.Attribute(value=cst.Name("config"), attr=cst.Name(name)) if name in self.fields:
+                return self._field(name)
+            case cst.Subscript(
+                value=cst.Name(name), slice=[cst.SubscriptElement(slice=cst.Index(value=cst.Integer() as at))]
+            ) if name in given and (listed := elements(given[name])) is not None:
+                return self.translated(after, listed[at.evaluated_value])
+            case cst.Name(name) if name in given:
+                return self.translated(after, given[name])
+        return super()._text(after, node)
+
+    def _field(self, knob: str) -> str:
+        if not self.owner:
+            raise NotApplicable(f"{self.where}: no variable there is known to hold the configuration")
+        return f"{self.owner}.{self.fields[knob]}"
+
+
+def _parameter(function: cst.Lambda) -> str:
+    names = [each.name.value for each in function.params.params]
+    return names[0] if len(names) == 1 else ""
