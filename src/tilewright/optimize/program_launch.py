@@ -28,7 +28,7 @@ from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.drafted_launch import launch_place
 from tilewright.runtime.capture.program_call import ProgramCall, ProgramLine
 from tilewright.runtime.capture.reference import Captured
-from tilewright.runtime.capture.replaying import Replayed, Wanted, replayed
+from tilewright.runtime.capture.replaying import Replayed, WantedLaunch, replayed
 from tilewright.source.syntax import Source
 from tilewright.task.loading import file_of
 from tilewright.task.task import Launch, Task
@@ -127,7 +127,7 @@ class _Program:
         launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), board)
         expected = _Expected.of(launch, task.space.shipped, board.arch)
         own = {path: text for path, text in texts.items() if path != task.file}
-        made = replayed(self.call, own, board, Wanted(expected.numbers, expected.hints))
+        made = replayed(self.call, own, board, WantedLaunch(expected.numbers, expected.hints))
         if (difference := expected.difference(made)) is not None:
             raise NotApplicable(f"{how}{self.call.qualname or self.place.function} {difference}")
 

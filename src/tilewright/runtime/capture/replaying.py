@@ -36,7 +36,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedLaunch:
     """What a search of the program should find: a launch with these ``numbers`` as its arguments that are not tensors,
     and with these hints."""
 
@@ -55,7 +55,7 @@ class ReplayRequest:
     copy: str
     sms: int
     sm: int
-    wanted: Wanted
+    wanted: WantedLaunch
     answer: str
 
 
@@ -67,7 +67,9 @@ class Replayed:
     problem: str = ""
 
 
-def replayed(call: ProgramCall, texts: Mapping[Path, str], board: Board, wanted: Wanted = Wanted()) -> Replayed:
+def replayed(
+    call: ProgramCall, texts: Mapping[Path, str], board: Board, wanted: WantedLaunch = WantedLaunch()
+) -> Replayed:
     """Makes the call with ``texts`` in place of the files at these paths."""
     root = _import_root(call)
     if other := [path for path in texts if not path.is_relative_to(root)]:
@@ -168,7 +170,7 @@ def _answer_as(torch: Any, sms: int, sm: int) -> None:
 
 
 def _found(
-    wanted: Wanted, search_space: Iterable[Any], stream: object, grid_fn: object, kernel: object,
+    wanted: WantedLaunch, search_space: Iterable[Any], stream: object, grid_fn: object, kernel: object,
     args_fn: Callable[[Any], Iterable[Any]], hints_fn: Callable[[Any], Mapping[str, Any]] | None = None, **_: object,
 ) -> Any:  # fmt: skip
     """Answers a search: the first configuration with the wanted arguments and hints, or else the first of all."""
