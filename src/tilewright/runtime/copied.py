@@ -96,12 +96,16 @@ class TilewrightCopied:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         moved = None if path is None else [_moved(entry, self.root, self.copy) for entry in path]
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            if spec := finder.find_spec(name, moved, target):
-                return self._copied(spec)
-        return None
+        namespace = None
+        for places in (moved,) if moved == path else (moved, path):  # the copy may have only a part of a package
+            for finder in sys.meta_path:
+                if finder is self or not hasattr(finder, "find_spec"):
+                    continue
+                if spec := finder.find_spec(name, places, target):
+                    if spec.origin:
+                        return self._copied(spec)
+                    namespace = spec  # a folder without __init__.py, perhaps only in the copy
+        return namespace
 
     def _copied(self, spec: ModuleSpec) -> ModuleSpec:
         from importlib.util import spec_from_file_location
