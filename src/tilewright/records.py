@@ -364,7 +364,7 @@ class Searched:
         of = f"{self.of:,}" if self.exact else f"at most {self.of:,}"
         stopped = f"strategy '{self.strategy}' stopped because {self.why}"
         shared = f" ({self.shared:,} of them for another workload)" if self.shared else ""
-        return f"{self.compiled:,} of {of} configurations were compiled{shared}, the others never; {stopped}"
+        return f"{self.compiled:,} of {of} configurations were tried{shared}, the others never; {stopped}"
 
 
 @dataclass(frozen=True)

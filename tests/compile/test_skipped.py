@@ -174,6 +174,22 @@ def test_only_what_waits_for_a_compiler_is_left_out_and_only_with_all_that_share
     assert outcomes[1] is why and all(isinstance(outcomes[index], Built) for index in (0, 2, 3))
 
 
+def test_reasons_may_be_added_to_and_each_candidate_has_its_own() -> None:
+    """Two workloads share code, and their reasons come one after the other."""
+    language = Waits()
+    first, second = (NotStarted("compile", f"not compiled: {which}") for which in ("first", "second"))
+    with CompilerPool(1, 60.0, lambda cubins: [cubin[0] for cubin in cubins]) as pool:  # type: ignore[misc]
+        for index, code in enumerate((b"runs", b"waits", b"shared", b"shared")):
+            lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", code)
+            pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
+        assert language.begun.wait(60)
+        pool.leave_out({1: first, 2: first})
+        pool.leave_out({1: first, 2: first, 3: second})
+        language.go_on.set()
+        outcomes = {index: (built, code) for index, built, code in pool.outcomes()}
+    assert [outcomes[index] for index in (1, 2, 3)] == [(first, first), (first, first), (second, second)]
+
+
 def test_what_is_expected_to_take_much_longer_than_the_fastest_is_slow() -> None:
     slow = expected_slow({0: 100.0, 1: TIMES * 100.0, 2: 250.0})
     assert list(slow) == [2] and slow[2].reason == "not compiled: it is expected to take 2.5 × the shortest time"

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.kit import verdict
-from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, NORM, SCALE_ROWS, applied
+from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, NORM, SCALE_ROWS, applied, launch_facts
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.persistent import ENTRY
@@ -132,6 +132,39 @@ def _row(block, block_2, shift):
     )
     assert "row = _row(item, item, 1)" in new
     assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+NESTED = SCALE_ROWS.replace("    row = ct.bid(0)", "    row = _mean(_mean(ct.bid(0)))", 1).replace(
+    "@ct.kernel",
+    """\
+def _shifted(by):
+    return ct.bid(0) + by
+
+
+def _mean(row):
+    return (ct.bid(0) + _shifted(0) + row) // 3
+
+
+@ct.kernel""",
+    1,
+)
+
+
+def test_a_helper_that_reads_an_id_and_calls_another_gets_it_once_also_within_its_own_call(tmp_path: Path) -> None:
+    new = applied(ENTRY, NESTED, tmp_path, 2)
+    assert "def _mean(block, row):\n    return (block + _shifted(block, 0) + row) // 3\n" in new
+    assert "row = _mean(item, _mean(item, item))" in new
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
+
+
+def test_a_kernel_whose_helper_has_a_loop_over_items_is_persistent_already(tmp_path: Path) -> None:
+    text = SCALE_ROWS.replace("    row = ct.bid(0)", "    row = _last(8192)").replace(
+        "@ct.kernel",
+        "def _last(rows):\n    row = 0\n    for row in range(ct.bid(0), rows, ct.num_blocks(0)):\n        pass\n"
+        "    return row\n\n\n@ct.kernel",
+        1,
+    )
+    assert not ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
 
 
 REFUSED = {

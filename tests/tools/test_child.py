@@ -114,6 +114,23 @@ def test_ctrl_c_ends_a_pool_at_once(tmp_path: Path) -> None:
     assert all(future.done() for future in futures)
 
 
+def test_the_end_of_a_pool_leaves_the_tools_of_others(tmp_path: Path) -> None:
+    """Such as compilers in another thread, when the time of a workload is over."""
+    mine, other = for_ever(), for_ever()
+    for folder in (tmp_path / "mine", tmp_path / "other"):
+        folder.mkdir()
+    with ToolPool(1, "other") as others:
+        going_on = others.submit(run, [tool(tmp_path / "other", f"sleep {other}")], 60)
+        pool = ToolPool(1, "mine")
+        ended = pool.submit(run, [tool(tmp_path / "mine", f"sleep {mine}")], 60)
+        assert until(lambda: running(mine) and running(other))
+        pool.end()
+        assert ended.result().returncode < 0 and gone(mine)
+        assert running(other) and not going_on.done()
+        others.end()
+    assert gone(other)
+
+
 PROGRAM = """
 from tilewright.tools import child
 limit = child._limit

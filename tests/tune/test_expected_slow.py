@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.processes import until
 
+from tilewright.compile.compile import Compiled, Unit, compile_all
 from tilewright.inspect.expected import ExpectedTimes
 from tilewright.records import Candidate, Configuration
 from tilewright.task.loading import load_task
@@ -84,3 +87,17 @@ def test_wrong_expectations_cost_time_and_not_the_fastest(task: Task, monkeypatc
 def test_what_nothing_is_known_of_is_compiled(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExpectedTimes, "us", lambda self, configurations, like=None: (None,) * len(configurations))
     assert not left_out(rows(task))
+
+
+def test_no_other_thread_calls_the_tasks_code_once_all_is_compiled(task: Task) -> None:
+    [workload] = task.selected(None)
+    units = [Unit(workload, config, H200) for config in list(task.space.each(90, workload.dims))[:2]]
+    compiled, returned = list[Compiled](), list[Unit]()
+
+    def expected_us(unit: Unit) -> None:
+        assert until(lambda: len(compiled) == len(units))
+        time.sleep(0.2)
+        returned.append(unit)
+
+    compile_all(task, units, jobs=1, on_done=compiled.append, expected_us=expected_us)
+    assert returned == units[:1]

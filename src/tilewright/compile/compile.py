@@ -168,8 +168,7 @@ def _leaving_out_slow(
         yield
     finally:
         ended.set()
-    if done.done():
-        done.result()  # raises what was wrong
+    done.result()  # from now on, no other thread calls the task's code; raises what was wrong
 
 
 def languages_of(task: Task, workloads: Sequence[Workload], board: Board) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class CompilerPool:
         self._added: dict[Future[Outcome], list[int]] = {}
         self._jobs: dict[Future[Outcome], Future[None]] = {}
         """The compiler's job of each outcome."""
+        self._left_out: dict[int, NotStarted] = {}
         self._keys: dict[int, str | None] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
         self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs, "nvdisasm")
@@ -121,12 +122,13 @@ class CompilerPool:
     def leave_out(self, reasons: Mapping[int, NotStarted]) -> None:
         """Leaves out candidates that still wait for a compiler, unless others have the same bytecode.
 
-        May be called in another thread, once all candidates are added. `outcomes` yields the reason.
+        May be called in another thread, once all candidates are added, again with more reasons. `outcomes` yields the
+        reason of each.
         """
         for outcome, indices in list(self._added.items()):
-            known = [reasons[index] for index in indices if index in reasons]
-            if len(known) == len(indices) and self._jobs[outcome].cancel():
-                outcome.set_result((known[0], known[0]))
+            if not outcome.done() and reasons.keys() >= set(indices) and self._jobs[outcome].cancel():
+                self._left_out |= {index: reasons[index] for index in indices}
+                outcome.set_result((reasons[indices[0]], reasons[indices[0]]))
 
     def forget(self, index: int) -> None:
         """Forgets a candidate, if it is not compiled."""
@@ -154,7 +156,10 @@ class CompilerPool:
             for future in done:
                 built, code = future.result()
                 for each in self._added.pop(future):
-                    yield each, built if isinstance(built, Failed) else with_key(built, self._keys[each]), code
+                    if why := self._left_out.get(each):
+                        yield each, why, why
+                    else:
+                        yield each, built if isinstance(built, Failed) else with_key(built, self._keys[each]), code
 
     def _end_slow(self, wanted: Sequence[Future[Outcome]]) -> None:
         """Ends the compilers that are over the limits of all their candidates."""

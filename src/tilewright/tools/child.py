@@ -40,8 +40,8 @@ END_SECONDS = 5.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_running: dict[int, Hashable] = {}
-"""Maps the process group id of each running tool to the job for which it runs (see `doing`)."""
+_running: dict[int, tuple[Hashable, object]] = {}
+"""Maps the process group id of each running tool to its job (see `doing`), and the key of the pool that runs it."""
 _thread = threading.local()
 _hung: dict[str, ToolFailed] = {}
 """Maps the path of a tool that did not end in time to the error. Such a tool is not run again."""
@@ -224,7 +224,7 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
 def running(group: int) -> Iterator[None]:
     """Registers a process group. Kills it at the end of the block, in `kill_all`, or when this process is killed."""
     with _lock:
-        _running[group] = getattr(_thread, "job", None)
+        _running[group] = getattr(_thread, "job", None), getattr(_thread, "pool", None)
     try:
         with kept(f"kill {group}"):
             yield
@@ -268,15 +268,16 @@ def _to_fix(fix: str) -> str:
 
 
 class ToolPool(ThreadPoolExecutor):
-    """Threads that wait for tools. On Ctrl-C or an error, running tools are killed and queued calls are dropped.
+    """Threads that wait for tools. On Ctrl-C or an error, their tools are killed and queued calls are dropped.
 
-    kill: kills all running tools.
+    kill: kills the tools that these threads started.
     """
 
     def __init__(self, threads: int, name: str, kill: Callable[[], object] | None = None) -> None:
-        super().__init__(threads, name)
+        key = object()
+        super().__init__(threads, name, lambda: setattr(_thread, "pool", key))
         self._asked: list[Future[Any]] = []
-        self._kill = kill or kill_all
+        self._kill = kill or (lambda: kill_all(key))
 
     def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future = super().submit(call, *args, **kwargs)
@@ -318,7 +319,7 @@ def kill_slow(limits: Mapping[Hashable, float], on_kill: Callable[[Hashable], ob
     on_kill: called with the job before its tool is killed.
     """
     with _lock:
-        limited = {group: job for group, job in _running.items() if job in limits}
+        limited = {group: job for group, (job, _) in _running.items() if job in limits}
     for group, job in limited.items():
         if _used(group) > limits[job]:
             on_kill(job)
@@ -336,10 +337,10 @@ def _used(pid: int) -> float:
     return used
 
 
-def kill_all() -> None:
-    """Kills every running tool, for example after Ctrl-C."""
+def kill_all(key: object = None) -> None:
+    """Kills every running tool, for example after Ctrl-C; with the ``key`` of a pool, those of its threads."""
     with _lock:
-        groups = tuple(_running)
+        groups = [group for group, (_, pool) in _running.items() if key in (None, pool)]
     for group in groups:
         _kill(group)
 

@@ -25,10 +25,10 @@ def with_passed_ids(source: Source, kernel: str) -> Source:
 
     Raises `NotApplicable` if not all calls of such a function are known.
     """
-    called = [name for name in source.called_by([kernel]) if name != kernel]
-    for name in called:
+    # a function after those that it calls: it reads what they get
+    for name in sorted(source.called_by([kernel]) - {kernel}, key=lambda name: (len(source.called_by([name])), name)):
         if grid_calls(source, name):
-            source = with_passed_ids(_passed(source, source.functions[name], kernel), kernel)
+            source = _passed(source, source.functions[name], kernel)
     return source
 
 
@@ -45,8 +45,12 @@ def _passed(source: Source, helper: Function, kernel: str) -> Source:
     changes: dict[cst.CSTNode, Replacement] = {read: cst.Name(given[source.code(read)]) for read in reads}
     source = source.changed({**changes, helper.params: helper.params.with_changes(**{listed: params})})
     args = [cst.Arg(cst.parse_expression(text)) for text in given]
-    calls = [call for call in source.every(cst.Call) if dotted(call.func) == name]
-    return source.changed({call: call.with_changes(args=[*args, *call.args]) for call in calls})
+
+    def longer(call: cst.CSTNode) -> cst.CSTNode:  # a call may be an argument of another
+        assert isinstance(call, cst.Call)
+        return call.with_changes(args=[*args, *call.args])
+
+    return source.changed({call: longer for call in source.every(cst.Call) if dotted(call.func) == name})
 
 
 def _refuse_other_calls(source: Source, helper: Function, kernel: str) -> None:

@@ -38,7 +38,7 @@ class Persistent(Entry):
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         kernel = task_code.own_kernel(facts, source)
-        if not kernel or is_persistent(source, kernel):
+        if not kernel or any(is_persistent(source, name) for name in source.called_by([kernel])):
             return []
         sms = facts.board.sms
         items = max(math.prod(launch.grid) for launch in facts.launches)
