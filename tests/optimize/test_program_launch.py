@@ -180,6 +180,22 @@ def test_a_launch_whose_configuration_is_searched(tmp_path: Path, searching: Non
     assert "@ct.kernel(occupancy=4)" in text, "the search sets this hint"
 
 
+def test_a_search_and_a_launch_that_share_variables(tmp_path: Path, searching: None) -> None:
+    """As in TileGym's softmax: each variable is changed once."""
+    grid, args = "(rows, 1, 1)", "(x, y, weights, scales, columns, float(eps), columns)"
+    host = SEARCHED.replace(f"lambda cfg: {grid}", "lambda _: grid").replace(f"lambda cfg: {args}", "lambda _: args")
+    host = host.replace(grid, "grid").replace(args, "args")
+    host = host.replace("    stream =", f"    grid = {grid}\n    args = {args}\n    stream =")
+    with kept(tmp_path, SEARCH + host) as case:
+        [line] = case.in_program()
+        assert "normed makes exactly the kept launch" in line
+        text = case.patched()
+    flat = " ".join(text.split())
+    assert "grid = (min(rows, torch.cuda.get_device_properties(x.device).multi_processor_count * 4),)" in flat
+    assert "args = (x, y, weights, scales, columns, float(eps), columns, rows)" in flat
+    assert "lambda _: grid" in flat and "ct.launch(stream, grid, tuned, args)" in flat
+
+
 OTHER_SEARCHES = {
     "another search": (
         "    return y\n",

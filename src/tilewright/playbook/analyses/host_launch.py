@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -94,7 +94,7 @@ def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunc
     kernel = after.code.kernel
     host = HostLaunch(source, launch_calls(source)[place], before, tensors)
     host.refuse_other_kernel(kernel)
-    refuse_other_launches(source, host.call, before, after)
+    refuse_other_launches(source, [host.call], before, after)
     statements = host.statements(after)
     if statements:
         host.refuse_part_of_statement()
@@ -105,10 +105,10 @@ def with_launch(source: Source, place: int, before: TaskLaunch, after: TaskLaunc
     return with_short_lines(source.text, changed.text)
 
 
-def refuse_other_launches(source: Source, known: cst.Call, before: TaskLaunch, after: TaskLaunch) -> None:
+def refuse_other_launches(source: Source, known: Collection[cst.Call], before: TaskLaunch, after: TaskLaunch) -> None:
     """Raises `NotApplicable` if the kernel gets more arguments, and anything in the file but ``known`` launches it."""
     kernel = after.code.kernel
-    calls = (call for call in source.every(cst.Call) if call is not known and _is_launch(source, call))
+    calls = (call for call in source.every(cst.Call) if call not in known and _is_launch(source, call))
     others = [call for call in calls if any(dotted(arg.value).rpartition(".")[2] == kernel for arg in call.args)]
     if others and len(after.args) != len(before.args):
         raise NotApplicable(f"{source.name}:{source.place(others[0])[0]} launches {kernel}, too, with fewer arguments")

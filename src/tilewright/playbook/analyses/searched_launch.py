@@ -17,6 +17,7 @@ from functools import cached_property
 import libcst as cst
 
 from tilewright.playbook.analyses.configuration_sites import added, places
+from tilewright.playbook.analyses.dataflow import reaching
 from tilewright.playbook.analyses.host_launch import HostLaunch, Shape, TaskLaunch, launch_calls, refuse_other_launches
 from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.base import KernelFacts, NotApplicable
@@ -49,25 +50,21 @@ def with_searched_launch(
     The arguments are those of `host_launch.with_launch`, and the facts of the untouched task, which ships what the
     program launched. Raises `NotApplicable` with the reason if the launch cannot be written there.
     """
-    old, kernel = source, after.code.kernel
-
-    def searched(call: cst.Call | None = None) -> SearchedLaunch:
-        search = search_of(source, place, kernel)
-        assert search is not None, "the caller found it, and it stays"
-        return SearchedLaunch(source, call or search, before, tensors, search)
-
-    refuse_other_launches(source, searched().search, before, after)
-    source = Source(old.name, source.replaced(searched().changes(after)))
-    source = Source(old.name, source.replaced(searched(launch_calls(source)[place]).changes(after)))
-    fields = set(searched().fields)
+    search = search_of(source, place, after.code.kernel)
+    assert search is not None, "the caller found it"
+    calls = (search, launch_calls(source)[place])
+    of_search, of_launch = (SearchedLaunch(source, call, before, tensors, search) for call in calls)
+    refuse_other_launches(source, calls, before, after)
+    fields = set(of_search.fields)
+    changed = source.changed({**of_search.changes(after), **of_launch.changes(after)})
     changes = {name: value for name, value in after.shipped.items() if before.shipped.get(name, value) != value}
     own: dict[str, Value] = {name: value for name, value in changes.items() if name in fields}
     if own:
-        listed = places(source, facts)
+        listed = places(changed, facts)
         if not listed:
             raise NotApplicable(f"{source.name}: the configuration is in no list")
-        source = Source(old.name, added(source, listed[0], own))
-    return with_short_lines(old.text, source.text), fields
+        changed = Source(source.name, added(changed, listed[0], own))
+    return with_short_lines(source.text, changed.text), fields
 
 
 class SearchedLaunch(HostLaunch):
@@ -80,14 +77,22 @@ class SearchedLaunch(HostLaunch):
         super().__init__(source, call, before, tensors)
 
     def parts(self) -> Sequence[Expression]:
-        """Returns grid, kernel and arguments. Those of a search are what its functions return."""
-        if self.call is not self.search:
-            return super().parts()
-        kernel = argument(self.call, *KERNEL)
-        grid, args = (self._function(*which) for which in (GRID, ARGS))
-        if kernel is None or _parameter(grid) != _parameter(args):
-            raise NotApplicable(f"{self.where}: the functions of the search name its configuration in two ways")
-        return grid.body, kernel, args.body
+        """Returns grid, kernel and arguments. Those of a search are what its functions return. Of a variable, the tuple
+        is returned that it holds, so a change of it counts for the search and for the launch."""
+        if self.call is self.search:
+            functions = [self._function(*which) for which in (GRID, ARGS)]
+            if len(set(map(_parameter, functions))) > 1:
+                raise NotApplicable(f"{self.where}: the functions of the search name its configuration in two ways")
+            kernel, (grid, args) = argument(self.call, *KERNEL), (function.body for function in functions)
+            assert kernel is not None, "it named the search"
+        else:
+            grid, kernel, args = super().parts()
+        return self._held(grid), kernel, self._held(args)
+
+    def _held(self, node: Expression) -> Expression:
+        found = reaching(self.source, node.value, self.call) if isinstance(node, cst.Name) else None
+        value = None if found is None else found.value
+        return node if value is None or elements(value) is None else value
 
     def _function(self, name: str, place: int) -> cst.Lambda:
         given = argument(self.search, name, place)
