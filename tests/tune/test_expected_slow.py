@@ -101,3 +101,15 @@ def test_no_other_thread_calls_the_tasks_code_once_all_is_compiled(task: Task) -
 
     compile_all(task, units, jobs=1, on_done=compiled.append, expected_us=expected_us)
     assert returned == units[:1]
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_a_kernel_that_breaks_the_model_is_compiled(
+    task: Task, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise KeyError("an operation of tomorrow")
+
+    monkeypatch.setattr(ExpectedTimes, "us", breaks)
+    [workload] = tune(task, arch="sm_90", store=False, jobs=1, seconds=seconds).workloads
+    assert workload.best is not None and all(row.code for row in workload.candidates)

@@ -157,7 +157,13 @@ def _leaving_out_slow(
             for index, unit in enumerate(units):
                 if ended.is_set() or not pool.are_waiting:
                     return
-                if unit.workload.name == name and (us := expected_us(unit)):
+                if unit.workload.name != name:
+                    continue
+                try:
+                    us = expected_us(unit)
+                except Exception:  # a kernel of a kind that nobody expected: it is compiled as a whole
+                    return
+                if us:
                     expected[index] = us
             slow = expected_slow(expected)
             reasons |= {at: why for at, why in slow.items() if units[at].configuration != tasks[at].space.shipped}
@@ -168,7 +174,7 @@ def _leaving_out_slow(
         yield
     finally:
         ended.set()
-    done.result()  # from now on, no other thread calls the task's code; raises what was wrong
+    done.result()  # from now on, no other thread calls the task's code
 
 
 def languages_of(task: Task, workloads: Sequence[Workload], board: Board) -> tuple[str, ...]:
