@@ -43,6 +43,7 @@ LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
 OTHER_HINTS = 0.5
 """The promise of a literal whose hints differ from the launched hints: it is unused, or its hints are overridden."""
+IN_NO_LIST = "no list of literals has the captured configuration; fix: if the list has changed, capture it again"
 _Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # a loop, and its literal values
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
@@ -93,8 +94,7 @@ def _places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]
         constants = tuple(name for name in facts.task.space.constants if name in shipped)
         return (ConfigurationSite(kernel, *source.place(spaces[0]), "space", constants),)
     search = _Search(source, facts, kernel)
-    found = sorted(search.literals(), key=lambda place: (-len(place.constants), -place.same))
-    found = found or list(search.assignments())
+    found = sorted(search.literals(), key=lambda at: (-len(at.constants), -at.same)) or list(search.assignments())
     if not found and (decorator := decorator_of(source, kernel)) is not None:
         return (ConfigurationSite(kernel, *source.place(decorator), f"decorator of {kernel}", ()),)
     return tuple(replace(place, promise=likely * place.promise) for place, likely in zip(found, LIKELY, strict=False))
@@ -171,7 +171,7 @@ def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]
     """Returns the text with one more configuration in the list, after the one at ``place``, with other values. Raises
     `NotApplicable` if the one at ``place`` is not an element of a list, or not yielded."""
     site, kinds = place.site("", ()), (cst.For, cst.Call, cst.Dict)
-    node = site.node(source, (node for kind in kinds for node in source.every(kind)), "the configuration is in no list")
+    node = site.node(source, (node for kind in kinds for node in source.every(kind)), IN_NO_LIST)
     if isinstance(node, cst.For):
         return _written_before_loops(source, node, {**place.fixed, **changes})[0].text
     assert isinstance(node, (cst.Call, cst.Dict)), "the other kinds"
@@ -183,7 +183,7 @@ def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]
         return source.replaced({above: cst.FlattenSentinel([above, above.with_changes(value=new)])})
     if isinstance(above, cst.Yield) and line is not None and len(line.body) == 1:
         return source.replaced({line: cst.FlattenSentinel([line, cst.parse_statement(f"yield {source.code(new)}")])})
-    raise site.refused(source, "the configuration is in no list")
+    raise site.refused(source, IN_NO_LIST)
 
 
 def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str = "") -> str:

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from tilewright.playbook.analyses.configuration_sites import added, places
+from tilewright.playbook.analyses.configuration_sites import IN_NO_LIST, added, places
 from tilewright.playbook.analyses.host_launch import HostLaunch, Shape, TaskLaunch, launch_calls, refuse_other_launches
 from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.base import KernelFacts, NotApplicable
@@ -65,7 +65,7 @@ def with_searched_launch(
     if own:
         listed = places(source, facts)
         if not listed:
-            raise NotApplicable(f"{source.name}: the configuration is in no list")
+            raise NotApplicable(f"{source.name}: {IN_NO_LIST}")
         source = Source(old.name, added(source, listed[0], own))
     return with_short_lines(old.text, source.text), fields
 
