@@ -180,6 +180,15 @@ def test_a_launch_whose_configuration_is_searched(tmp_path: Path, searching: Non
     assert "@ct.kernel(occupancy=4)" in text, "the search sets this hint"
 
 
+def test_a_configuration_that_the_list_has_is_not_added_again(tmp_path: Path, searching: None) -> None:
+    listed = SEARCHED.replace("SimpleNamespace(occupancy=8)", "SimpleNamespace(occupancy=2)")
+    with kept(tmp_path, SEARCH + listed) as case:
+        [line] = case.in_program()
+        text = case.patched()
+    assert "normed makes exactly the kept launch" in line
+    assert text.count("yield SimpleNamespace(occupancy=2)") == 1
+
+
 OTHER_SEARCHES = {
     "another search": (
         "    return y\n",
