@@ -214,9 +214,7 @@ class MachineCode:
 
     @property
     def known(self) -> dict[str, Any]:
-        """Maps the name of each field to its value. If the instructions were not read, the fields that need them are
-        None.
-        """
+        """Maps the name of each field to its value; to None if the field needs instructions that were not read."""
         unknown = OF_INSTRUCTIONS if self.unread else ()
         return {name: None if name in unknown else value for name, value in vars(self).items()}
 
@@ -260,10 +258,8 @@ class Bound:
     """Bytes that one launch touches."""
 
     def share(self, us: float) -> float | None:
-        """Returns the speed of a launch that takes ``us`` µs as a share of the speed of light, from 0 to about 1.
-
-        None if the time is 0, negative or not finite.
-        """
+        """Returns the speed of a launch that takes ``us`` µs as a share of the speed of light, from 0 to about 1; None
+        if the time is 0, negative or not finite."""
         return self.speed_of_light_us / us if us > 0 and math.isfinite(us) else None
 
     @property
@@ -347,7 +343,7 @@ class Searched:
 
     strategy: str
     compiled: int
-    """The number of configurations with an outcome. The others were never compiled."""
+    """The number of configurations with an outcome, without the ``slow`` ones. The others were never compiled."""
     of: int
     """The number of configurations of the space."""
     exact: bool
@@ -355,6 +351,8 @@ class Searched:
     why: str
     shared: int = 0
     """So many of those compiled were compiled for another workload of the run, whose machine code is the same."""
+    slow: int = 0
+    """So many were not compiled because they are expected to be slow."""
 
     @property
     def complete(self) -> bool:
@@ -362,9 +360,11 @@ class Searched:
 
     def __str__(self) -> str:
         of = f"{self.of:,}" if self.exact else f"at most {self.of:,}"
-        stopped = f"strategy '{self.strategy}' stopped because {self.why}"
         shared = f" ({self.shared:,} of them for another workload)" if self.shared else ""
-        return f"{self.compiled:,} of {of} configurations were tried{shared}, the others never; {stopped}"
+        slow = f"; {self.slow:,} expected to be slow (--strategy exhaustive compiles all)" if self.slow else ""
+        ended = self.exact and self.compiled + self.slow >= self.of
+        stopped = "" if ended else f"; strategy '{self.strategy}' stopped because {self.why}"
+        return f"{self.compiled:,} of {of} configurations were compiled{shared}, the others never{slow}{stopped}"
 
 
 @dataclass(frozen=True)

@@ -526,6 +526,7 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("tuned", "list", "--colour"), "see tilewright tuned list --help"),
         (("tuned", "lst"), "see tilewright tuned --help"),
         (("lst",), "see tilewright --help"),
+        (("tune", RMS_NORM, "--strategy"), "'--strategy' requires an argument; see tilewright tune --help"),
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, tuple) else "",
 )  # fmt: skip

@@ -110,10 +110,15 @@ def test_a_line_says_how_many_were_never_compiled_if_any() -> None:
     whole = result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0))
     part = replace(whole, searched=Searched("halving", 2, 20_000, True, "the time limit of 40 s was reached"))
     line = line_with(shown(workload_result(part, True)), "never")
-    assert line.startswith("2 of 20,000 configurations were tried, the others never; strategy 'halving' stopped")
+    assert line.startswith("2 of 20,000 configurations were compiled, the others never; strategy 'halving' stopped")
     assert line.strip().endswith("because the time limit of 40 s was reached")
     every = replace(whole, searched=Searched("exhaustive", 2, 2, True, "it had no more configurations to try"))
     assert "never" not in shown(workload_result(every, True)) + shown(workload_result(whole, True))
+    slow = replace(whole, searched=Searched("exhaustive", 2, 5, True, "it had no more configurations to try", slow=3))
+    assert line_with(shown(workload_result(slow, True)), "never").strip() == (
+        "2 of 5 configurations were compiled, the others never; "
+        "3 expected to be slow (--strategy exhaustive compiles all)"
+    )
 
 
 def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:

@@ -192,7 +192,7 @@ def test_reasons_may_be_added_to_and_each_candidate_has_its_own() -> None:
 
 def test_what_is_expected_to_take_much_longer_than_the_fastest_is_slow() -> None:
     slow = expected_slow({0: 100.0, 1: TIMES * 100.0, 2: 250.0})
-    assert list(slow) == [2] and slow[2].reason == "not compiled: it is expected to take 2.5 × the shortest time"
+    assert list(slow) == [2] and slow[2].reason == "not compiled: expected to take 2.5× the shortest expected time"
     assert not expected_slow({})
     assert slow[2].may_win(None) and slow[2].may_win(250.0 / NEARLY) and not slow[2].may_win(250.0 / NEARLY - 1)
 

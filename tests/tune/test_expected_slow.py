@@ -51,6 +51,8 @@ def task(tmp_path: Path) -> Task:
 def rows(task: Task, strategy: str | None = None) -> dict[Configuration, Candidate]:
     found = tune(task, arch="sm_90", strategy=strategy, store=False, jobs=1)
     [workload] = found.workloads
+    slow, searched = sum("expected to take" in row.reason for row in workload.candidates), workload.searched
+    assert searched and (searched.slow, searched.compiled + slow, searched.complete) == (slow, searched.of, not slow)
     return {row.configuration: row for row in workload.candidates}
 
 

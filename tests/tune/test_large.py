@@ -208,7 +208,7 @@ def test_a_space_of_ten_million_points_is_not_counted(tmp_path: Path) -> None:
         load_task(str(written(tmp_path, 1000, 2500))), arch="sm_90", candidates=3, workloads="odd", store=False
     )
     assert of(found) == [("halving", 3, 10_000_000)]
-    assert str(found.workloads[0].searched).startswith("3 of at most 10,000,000 configurations were tried")
+    assert str(found.workloads[0].searched).startswith("3 of at most 10,000,000 configurations were compiled")
 
 
 def test_a_limit_that_allows_nothing_is_refused(task: Task) -> None:

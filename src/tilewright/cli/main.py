@@ -106,7 +106,7 @@ def _ended(arguments: Sequence[str] | None) -> int:
     except TilewrightError as error:
         return failed(str(error), error.exit_code)
     except UsageError as error:
-        return failed(_usage(error), exit_codes.WRONG_REQUEST)
+        return failed(_usage(error, words), exit_codes.WRONG_REQUEST)
     except BrokenPipeError:
         _give_up_stdout()
         return exit_codes.DONE  # the reader of the pipe, such as `head`, has closed it
@@ -144,12 +144,13 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in ours
 
 
-def _usage(error: Exception) -> str:
+def _usage(error: Exception, arguments: Sequence[str]) -> str:
     """Returns typer's message, the nearest option or command, and the ``--help`` command that lists the choices."""
     message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
     context = getattr(error, "ctx", None)  # the context of the innermost command
     if context is None:
-        return f"{message.rstrip('.')}; see tilewright --help"
+        named = takewhile(lambda word: not word.startswith("-"), arguments[:1])
+        return f"{message.rstrip('.')}; see {' '.join(('tilewright', *named, '--help'))}"
     if hasattr(error, "possibilities"):
         given, kind = str(getattr(error, "option_name", "")), "option"
         known = [name for parameter in context.command.params for name in parameter.opts]

@@ -21,7 +21,10 @@ DEFAULT_TIE_BAND = 0.01
 """The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` does not import those modules."""
 
 Top = Annotated[int, typer.Option(min=1, help="How many of the candidates predicted fastest are raced.")]
-_STRATEGY = "What is compiled: exhaustive, halving, local, bayesian.  [default: by size]"
+_STRATEGY = (
+    "What is compiled: exhaustive (all), halving, local, bayesian.  "
+    "[default: by size, without what is expected to be slow]"
+)
 Strategy = Annotated[str | None, typer.Option(metavar="NAME", help=_STRATEGY)]
 Seconds = Annotated[float | None, typer.Option(help="Time limit of the whole run.  [default: none]")]
 _CANDIDATES = "How many configurations are compiled for each workload, at most.  [default: by strategy]"

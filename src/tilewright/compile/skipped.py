@@ -69,7 +69,7 @@ def expected_slow(expected: Mapping[int, float]) -> dict[int, ExpectedSlow]:
     least = min(expected.values(), default=0.0)
     return {
         key: ExpectedSlow(
-            "compile", f"not compiled: it is expected to take {us / least:.2g} × the shortest time", us=us
+            "compile", f"not compiled: expected to take {us / least:.2g}× the shortest expected time", us=us
         )
         for key, us in expected.items()
         if us > TIMES * least

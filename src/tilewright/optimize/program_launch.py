@@ -54,7 +54,7 @@ def in_program(task: Task, workspace: Workspace, incumbent: Variant, n: int) -> 
             return []
         call = _call_of(captured)
         program = _Program(incumbent, task, call, _place_of(call, new))
-        texts = program.changed(old, new, before, after)
+        texts, is_searched = program.changed(old, new, before, after)
     except (NotApplicable, TilewrightError) as error:
         return [
             f"the patch does not change the program's launch: {error}; "
@@ -62,7 +62,9 @@ def in_program(task: Task, workspace: Workspace, incumbent: Variant, n: int) -> 
         ]
     message = f"The launch in {program.place}\n\nThe recorded call makes exactly the kept launch.\n"
     workspace.keep(workspace.write_and_commit(n, texts, message))
-    return [f"the launch in {program.place} is changed, too: {program.call.qualname} makes exactly the kept launch"]
+    chosen = ", if its search chooses the kept configuration" * is_searched
+    made = f"{program.call.qualname} makes exactly the kept launch{chosen}"
+    return [f"the launch in {program.place} is changed, too: {made}"]
 
 
 def _call_of(captured: Captured) -> ProgramCall:
@@ -78,8 +80,9 @@ def _place_of(call: ProgramCall, editable: Texts) -> ProgramLine:
     """Returns the place of the program's ``ct.launch``. Raises `NotApplicable` if it cannot be changed."""
     place = launch_place(call)
     if place is None:
-        gone = "" if Path(call.places[0].file).is_file() else ", because its file is gone"
-        raise NotApplicable(f"no ct.launch(...) is found at {' or '.join(map(str, call.places))}{gone}")
+        changed = "; fix: if the file has changed since, capture the program again"
+        why = changed if Path(call.places[0].file).is_file() else ", because its file is gone"
+        raise NotApplicable(f"no ct.launch(...) is found at {' or '.join(map(str, call.places))}{why}")
     if Path(place.file) not in editable:
         fix = "load the file by tilewright.editable in the task file, and name it in edit="
         raise NotApplicable(f"{place} is not in an editable file; fix: {fix}")
@@ -95,14 +98,15 @@ class _Program:
     call: ProgramCall
     place: ProgramLine
 
-    def changed(self, old: Texts, new: Texts, before: TaskLaunch, after: TaskLaunch) -> dict[Path, str]:
-        """Returns all texts with the changed launch. Raises `NotApplicable` if it is not found, or if the call does not
-        make the kept launch."""
+    def changed(self, old: Texts, new: Texts, before: TaskLaunch, after: TaskLaunch) -> tuple[dict[Path, str], bool]:
+        """Returns all texts with the changed launch, and whether its configuration is searched. Raises `NotApplicable`
+        if the launch is not found, or if the call does not make the kept launch."""
         file = Path(self.place.file)
         number = launch_call(Source(file.name, old[file]), self.place.line)
         shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
         source, searched = Source(file.name, new[file]), set[str]()
-        if search_of(source, number, after.code.kernel) is None:
+        is_searched = search_of(source, number, after.code.kernel) is not None
+        if not is_searched:
             text = with_launch(source, number, before, after, shapes)
         else:
             text, searched = with_searched_launch(source, number, before, after, shapes, self._facts)
@@ -113,7 +117,7 @@ class _Program:
                 texts[path] = with_hints(source, before, after, searched)
         self._refuse_other(self.task, old, "as it was, ")
         self._refuse_other(self.incumbent.task, texts, "with the patch, ")
-        return texts
+        return texts, is_searched
 
     @property
     def _facts(self) -> KernelFacts:

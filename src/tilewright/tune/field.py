@@ -199,19 +199,24 @@ class Field:
         left_out = {config: each.built for config, each in self.compiled.items() if isinstance(each.built, NotCompiled)}
         unfit = {config for config, why in left_out.items() if isinstance(why, HasToSpill)}
         found = {config for config, why in left_out.items() if why.too_early(near)}
-        slow = {config: why for config, why in left_out.items() if isinstance(why, ExpectedSlow)}
-        if slow:
+        if slow := self._slow:
             fastest = fastest_first(self.candidates[config] for config in self.tried)
             known = expected_us(fastest[0].configuration) if fastest else None
             found |= {config for config, why in slow.items() if why.may_win(known)}
         return found | unfit if self.needs_unfit else found
+
+    @property
+    def _slow(self) -> dict[Configuration, ExpectedSlow]:
+        """The candidates that were not compiled because they are expected to be slow."""
+        built = {config: each.built for config, each in self.compiled.items()}
+        return {config: why for config, why in built.items() if isinstance(why, ExpectedSlow)}
 
     # Decide ---------------------------------------------------------------------------------------
 
     def decided(self, seed: int, search: Searching) -> WorkloadResult:
         """Returns the result of the workload. ``seed``: the seed of the inputs."""
         result = self._raced(seed) if self.measured else self._predicted()
-        return replace(result, searched=search.report(self.candidates))
+        return replace(result, searched=search.report(self.candidates, self._slow))
 
     def _raced(self, seed: int) -> WorkloadResult:
         race = self.race

@@ -68,7 +68,8 @@ def tune(
     policy: how the races measure.
     top: the number of configurations, best predicted first, that are verified and raced.
     strategy: name of the search strategy, which chooses what is compiled. By default, spaces of up to
-        `strategies.LISTED` configurations are compiled as a whole, and larger ones by `strategies.FOR_LARGE`.
+        `strategies.LISTED` configurations are compiled as a whole, and larger ones by `strategies.FOR_LARGE`,
+        without configurations that are expected to be slow (`compile.skipped`).
     seconds: time limit of the whole run. What was compiled until then is verified and raced. The default is no limit.
     candidates: the most configurations to compile for each workload; the default depends on the strategy.
     seeds: sources of configurations in addition to the space: names in `heuristics.SEEDS`, separated by commas.

@@ -218,10 +218,11 @@ class Searching:
         """Forgets measured times, because the workload moves to another GPU. What was compiled stays."""
         self.judged = {}
 
-    def report(self, compiled: Collection[Configuration]) -> Searched:
-        """Returns the record of the search."""
-        shared = sum(config not in self._new for config in compiled)
-        return Searched(self.strategy.name, len(compiled), self.size, self.exact, self.why, shared)
+    def report(self, outcomes: Collection[Configuration], slow: Collection[Configuration] = ()) -> Searched:
+        """Returns the record of the search. ``slow``: those of ``outcomes`` that are expected to be slow."""
+        shared = sum(config not in self._new for config in outcomes)
+        compiled = len(outcomes) - len(slow)
+        return Searched(self.strategy.name, compiled, self.size, self.exact, self.why, shared, len(slow))
 
 
 def _size(space: SearchSpace) -> tuple[int, bool]:

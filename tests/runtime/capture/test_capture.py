@@ -602,6 +602,8 @@ def test_rows_are_counted_from_one() -> None:
     for number in (0, 2):
         with pytest.raises(RequestError, match=f"no launch {number}; the record has 1 to 1"):
             capture_record.chosen(record, number)
+    with pytest.raises(RequestError, match="no launch 1; no launch of a cuTile or Triton kernel was recorded"):
+        capture_record.chosen(Capture(1, ()), 1)
 
 
 # Writing -------------------------------------------------------------------------------------------

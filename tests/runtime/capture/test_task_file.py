@@ -387,6 +387,18 @@ def test_a_grid_without_a_rule_stays_and_the_file_says_so(tmp_path: Path) -> Non
     assert task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), BOARD).grid == (5,)
 
 
+def test_a_kernel_without_a_tile_learns_how_tiles_are_named(tmp_path: Path) -> None:
+    arrays = torch.ones(5 * 64), torch.ones(64), torch.zeros(7)
+    task_of(tmp_path, kernels.flat_means, (5,), *arrays, 64)
+    why = "(no tile: the name of one begins with TILE or BLOCK) gives the grid of (5,)"
+    assert why in (tmp_path / "captured.py").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="cannot write into .*gone: No such file or directory; choose another"):
+        task_of(tmp_path / "gone", kernels.scale, (5,), torch.zeros(40), torch.zeros(40), 16, 0.5)
+
+
 def test_indices_stay_indices(tmp_path: Path) -> None:
     table = torch.tensor([5, 0, 3, 1] * 16, dtype=torch.int32)
     task = task_of(tmp_path, kernels.gathered, (4,), torch.zeros(8), table, torch.zeros(64), 16)

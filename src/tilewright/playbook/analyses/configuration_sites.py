@@ -43,6 +43,7 @@ LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
 OTHER_HINTS = 0.5
 """The promise of a literal whose hints differ from the launched hints: it is unused, or its hints are overridden."""
+IN_NO_LIST = "no list of literals has the captured configuration; fix: if the list has changed, capture it again"
 _Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # a loop, and its literal values
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
@@ -93,8 +94,7 @@ def _places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]
         constants = tuple(name for name in facts.task.space.constants if name in shipped)
         return (ConfigurationSite(kernel, *source.place(spaces[0]), "space", constants),)
     search = _Search(source, facts, kernel)
-    found = sorted(search.literals(), key=lambda place: (-len(place.constants), -place.same))
-    found = found or list(search.assignments())
+    found = sorted(search.literals(), key=lambda at: (-len(at.constants), -at.same)) or list(search.assignments())
     if not found and (decorator := decorator_of(source, kernel)) is not None:
         return (ConfigurationSite(kernel, *source.place(decorator), f"decorator of {kernel}", ()),)
     return tuple(replace(place, promise=likely * place.promise) for place, likely in zip(found, LIKELY, strict=False))
@@ -142,8 +142,7 @@ def _read(name: str, text: str) -> Value:
 
 def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     """Returns the text with ``changes`` in the configuration that begins at ``site``. Raises `NotApplicable`."""
-    kinds = (cst.For, cst.Assign, cst.Decorator, cst.Call, cst.Dict)
-    nodes = (node for kind in kinds for node in source.every(kind))
+    nodes = (node for kind in (cst.For, cst.Assign, cst.Decorator, cst.Call, cst.Dict) for node in source.every(kind))
     node = site.node(source, nodes, "no configuration begins here")
     if node in source.calls_named("Space"):
         return written_in_space(source, changes, site.only_on)
@@ -168,10 +167,10 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
 
 
 def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]) -> str:
-    """Returns the text with one more configuration in the list, after the one at ``place``, with other values. Raises
-    `NotApplicable` if the one at ``place`` is not an element of a list, or not yielded."""
+    """Returns the text with one more configuration in the list, after the one at ``place``, with other values; as it is
+    if the list has it. Raises `NotApplicable` if the one at ``place`` is not an element of a list, or not yielded."""
     site, kinds = place.site("", ()), (cst.For, cst.Call, cst.Dict)
-    node = site.node(source, (node for kind in kinds for node in source.every(kind)), "the configuration is in no list")
+    node = site.node(source, (node for kind in kinds for node in source.every(kind)), IN_NO_LIST)
     if isinstance(node, cst.For):
         return _written_before_loops(source, node, {**place.fixed, **changes})[0].text
     assert isinstance(node, (cst.Call, cst.Dict)), "the other kinds"
@@ -179,11 +178,16 @@ def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]
         raise site.refused(source, f"the configuration here has no {', '.join(sorted(missing))}")
     new, above = _with_values(node, changes), source.parent(node)
     line = next((each for each in source.parents(node) if isinstance(each, cst.SimpleStatementLine)), None)
+    holder = line if isinstance(above, cst.Yield) else above
+    beside = source.parent(holder).children if holder else ()  # type: ignore[union-attr]
+    listed = [each for other in beside if type(other) is type(holder) for each in source.every(type(node), other)]
+    if any(_literals_in(each) == _literals_in(new) for each in listed):
+        return source.text
     if isinstance(above, cst.Element):
         return source.replaced({above: cst.FlattenSentinel([above, above.with_changes(value=new)])})
     if isinstance(above, cst.Yield) and line is not None and len(line.body) == 1:
         return source.replaced({line: cst.FlattenSentinel([line, cst.parse_statement(f"yield {source.code(new)}")])})
-    raise site.refused(source, "the configuration is in no list")
+    raise site.refused(source, IN_NO_LIST)
 
 
 def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str = "") -> str:
@@ -299,10 +303,8 @@ class _Search:
     def _matched(
         self, node: cst.Call | cst.Dict, values: Mapping[str, Known], loops: Mapping[str, _Loop]
     ) -> ConfigurationSite | None:
-        """Returns the place at a literal if its constants are the shipped ones; otherwise None.
-
-        The variable of a loop matches if one of its values is the shipped one.
-        """
+        """Returns the place at a literal if its constants are the shipped ones; otherwise None. The variable of a loop
+        matches if one of its values is the shipped one."""
         space = self.facts.task.space
         knobs = [name for name in values if name in space.knobs]
         if any(isinstance(values[name], Unread) and name not in loops for name in knobs):
@@ -393,8 +395,7 @@ def _literals_in(node: cst.CSTNode | None) -> dict[str, Known] | None:
     if isinstance(node, cst.Call):
         return {name: literal(value) for name, value in keywords(node).items()}
     if isinstance(node, cst.Dict):
-        elements = [element for element in node.elements if isinstance(element, cst.DictElement)]
-        known = [(literal(element.key), literal(element.value)) for element in elements]
+        known = [(literal(one.key), literal(one.value)) for one in node.elements if isinstance(one, cst.DictElement)]
         return {key: value for key, value in known if isinstance(key, str)}
     return None
 

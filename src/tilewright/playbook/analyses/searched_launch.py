@@ -16,7 +16,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from tilewright.playbook.analyses.configuration_sites import added, places
+from tilewright.playbook.analyses.configuration_sites import IN_NO_LIST, added, places
 from tilewright.playbook.analyses.dataflow import reaching
 from tilewright.playbook.analyses.host_launch import HostLaunch, Shape, TaskLaunch, launch_calls, refuse_other_launches
 from tilewright.playbook.analyses.short_lines import with_short_lines
@@ -62,7 +62,7 @@ def with_searched_launch(
     if own:
         listed = places(changed, facts)
         if not listed:
-            raise NotApplicable(f"{source.name}: the configuration is in no list")
+            raise NotApplicable(f"{source.name}: {IN_NO_LIST}")
         changed = Source(source.name, added(changed, listed[0], own))
     return with_short_lines(source.text, changed.text), fields
 

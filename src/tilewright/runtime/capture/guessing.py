@@ -284,7 +284,7 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append(f"each block of the kernel processes many tiles, so the grid of {grid} stays as captured")
     elif draft.form is None:
         stays = "it stays" if draft.dims else "all stay"
-        sizes = ", ".join(captured.tiles) or "no tile"
+        sizes = ", ".join(captured.tiles) or "no tile: the name of one begins with TILE or BLOCK"
         notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so {stays} as captured")
     elif not draft.dims:
         notes.append("the launch did not work with other extents, so all stay as captured")
@@ -329,7 +329,10 @@ def loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
 def loaded_text(text: str, kernel: str, folder: Path) -> Iterator[Task]:
     """Loads the text of a task file, from a file in ``folder`` that is removed afterwards."""
     file = folder / f".{kernel}_draft.py"
-    file.write_text(text, encoding="utf-8")
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write into {folder}: {error.strerror}; choose another folder") from error
     try:
         yield load_task(str(file))
     finally:

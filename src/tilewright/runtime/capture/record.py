@@ -224,6 +224,8 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
 def chosen(capture: Capture, number: int) -> Recorded:
     """Returns the launch in row ``number`` of the table, from 1. Raises RequestError if there is no such row."""
     launches = capture.launches()
+    if not launches:
+        raise RequestError(f"no launch {number}; no launch of a cuTile or Triton kernel was recorded")
     if not 1 <= number <= len(launches):
         raise RequestError(f"no launch {number}; the record has 1 to {len(launches)}")
     return launches[number - 1]
