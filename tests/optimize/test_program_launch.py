@@ -205,6 +205,19 @@ def test_a_configuration_that_the_list_has_is_not_added_again(tmp_path: Path, se
     assert text.count("yield SimpleNamespace(occupancy=2)") == 1
 
 
+def test_a_hint_that_was_not_searched_is_searched_too(tmp_path: Path, searching: None) -> None:
+    """Only the kept configuration has it; the others keep what the kernel had."""
+    host = SEARCHED.replace("occupancy=8", "num_ctas=2").replace("occupancy=4", "num_ctas=1")
+    with kept(tmp_path, SEARCH + host.replace("occupancy", "num_ctas")) as case:
+        [line] = case.in_program()
+        text = case.patched()
+    assert "normed makes exactly the kept launch" in line
+    squeezed = "".join(text.split()).replace(",)", ")")
+    assert '{"num_ctas":cfg.num_ctas,"occupancy":getattr(cfg,"occupancy",4)}' in squeezed
+    assert 'cubic_norm.replace_hints(num_ctas=best.num_ctas,occupancy=getattr(best,"occupancy",4))' in squeezed
+    assert "yieldSimpleNamespace(num_ctas=1,occupancy=2)" in squeezed and "@ct.kernel(occupancy=4)" in text
+
+
 OTHER_SEARCHES = {
     "another search": (
         "    return y\n",

@@ -43,7 +43,6 @@ LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
 OTHER_HINTS = 0.5
 """The promise of a literal whose hints differ from the launched hints: it is unused, or its hints are overridden."""
-IN_NO_LIST = "no list of literals has the captured configuration; fix: if the list has changed, capture it again"
 _Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # a loop, and its literal values
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
@@ -88,7 +87,7 @@ def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
 def _places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     kernel = facts.kernel
     if spaces := source.calls_named("Space"):
-        shipped = _literals_in(argument(spaces[0], "shipped"))
+        shipped = literals_in(argument(spaces[0], "shipped"))
         if len(spaces) != 1 or shipped is None:
             return ()
         constants = tuple(name for name in facts.task.space.constants if name in shipped)
@@ -146,48 +145,24 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     node = site.node(source, nodes, "no configuration begins here")
     if node in source.calls_named("Space"):
         return written_in_space(source, changes, site.only_on)
-    replaced = {name for hints in _replaced_hints(source, site.kernel).values() for name in hints}
+    replaced = {name for hints in replaced_hints(source, site.kernel).values() for name in hints}
     left = {name: value for name, value in changes.items() if name not in replaced}
     done = set[str]()
     if isinstance(node, cst.For):
-        source, done = _written_before_loops(source, node, left)
+        source, done = written_before_loops(source, node, left)
     elif isinstance(node, cst.Assign):
         source, done = _written_in_assignments(source, node, left)
     elif isinstance(node, (cst.Call, cst.Dict)):
-        known = {name for name, value in (_literals_in(node) or {}).items() if not isinstance(value, Unread)}
+        known = {name for name, value in (literals_in(node) or {}).items() if not isinstance(value, Unread)}
         done = known & left.keys()
-        source = source.changed({node: _with_values(node, {name: left[name] for name in left if name in done})})
+        source = source.changed({node: with_values(node, {name: left[name] for name in left if name in done})})
     left = {name: value for name, value in left.items() if name not in done}
     for name in sorted(changes.keys() & replaced):
-        calls = [call for call, hints in _replaced_hints(source, site.kernel).items() if name in hints]
+        calls = [call for call, hints in replaced_hints(source, site.kernel).items() if name in hints]
         source = source.changed({call: with_argument(call, name, repr(changes[name])) for call in calls})
     if others := [name for name in left if name not in HINTS]:
         raise site.refused(source, f"the configuration here has no literal value of {', '.join(others)}")
     return _with_decorator(source, site.kernel, left, site.only_on) if left else source.text
-
-
-def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]) -> str:
-    """Returns the text with one more configuration in the list, after the one at ``place``, with other values; as it is
-    if the list has it. Raises `NotApplicable` if the one at ``place`` is not an element of a list, or not yielded."""
-    site, kinds = place.site("", ()), (cst.For, cst.Call, cst.Dict)
-    node = site.node(source, (node for kind in kinds for node in source.every(kind)), IN_NO_LIST)
-    if isinstance(node, cst.For):
-        return _written_before_loops(source, node, {**place.fixed, **changes})[0].text
-    assert isinstance(node, (cst.Call, cst.Dict)), "the other kinds"
-    if missing := changes.keys() - (_literals_in(node) or {}).keys():
-        raise site.refused(source, f"the configuration here has no {', '.join(sorted(missing))}")
-    new, above = _with_values(node, changes), source.parent(node)
-    line = next((each for each in source.parents(node) if isinstance(each, cst.SimpleStatementLine)), None)
-    holder = line if isinstance(above, cst.Yield) else above
-    beside = source.parent(holder).children if holder else ()  # type: ignore[union-attr]
-    listed = [each for other in beside if type(other) is type(holder) for each in source.every(type(node), other)]
-    if any(_literals_in(each) == _literals_in(new) for each in listed):
-        return source.text
-    if isinstance(above, cst.Element):
-        return source.replaced({above: cst.FlattenSentinel([above, above.with_changes(value=new)])})
-    if isinstance(above, cst.Yield) and line is not None and len(line.body) == 1:
-        return source.replaced({line: cst.FlattenSentinel([line, cst.parse_statement(f"yield {source.code(new)}")])})
-    raise site.refused(source, IN_NO_LIST)
 
 
 def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str = "") -> str:
@@ -197,7 +172,7 @@ def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str 
     Raises `NotApplicable` for a constant that the space does not have.
     """
     space = task_code.space_of(source)
-    lists = {name: _literals_in(argument(space, name)) or {} for name in ("constants", "hints", "shipped")}
+    lists = {name: literals_in(argument(space, name)) or {} for name in ("constants", "hints", "shipped")}
     for name, value in changes.items():
         kind = "hints" if name in knobs.hints() and name not in lists["constants"] else "constants"
         if name not in lists["shipped"] and kind == "constants":
@@ -210,14 +185,14 @@ def written_in_space(source: Source, changes: Mapping[str, Value], only_on: str 
     return source.text
 
 
-def _written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
+def written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
     """Adds a ``yield`` of a new configuration before ``loop``. Returns the source and the names of its knobs."""
     for call in source.every(cst.Call, loop):
         given = keywords(call)
         variables = {name for name, value in given.items() if isinstance(value, cst.Name)}
         if isinstance(source.parent(call), cst.Yield) and variables and variables <= set(changes):
             mine = {name: value for name, value in changes.items() if name in given}
-            new = cst.SimpleStatementLine([cst.Expr(cst.Yield(_with_values(call, mine)))], loop.leading_lines)
+            new = cst.SimpleStatementLine([cst.Expr(cst.Yield(with_values(call, mine)))], loop.leading_lines)
             after = loop.with_changes(leading_lines=())
             return source.changed({loop: cst.FlattenSentinel([new, after])}), set(mine)
     raise NotApplicable(f"{source.name}: a new configuration must give a value to every knob that the loops set")
@@ -235,7 +210,8 @@ def _written_in_assignments(source: Source, node: cst.Assign, changes: Mapping[s
     return source.changed(dict(swaps.values())), set(swaps)
 
 
-def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.Call | cst.Dict:
+def with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.Call | cst.Dict:
+    """Returns a call or dictionary with other values."""
     for name, value in values.items():
         if isinstance(node, cst.Call):
             node = with_argument(node, name, repr(value))
@@ -276,12 +252,12 @@ class _Search:
         Hints that a ``replace_hints`` call sets are ignored, because a literal's value for them has no effect.
         """
         source = self.source
-        replaced = {name for hints in _replaced_hints(source).values() for name in hints}
+        replaced = {name for hints in replaced_hints(source).values() for name in hints}
         nodes: list[cst.Call | cst.Dict] = [*source.every(cst.Call), *source.every(cst.Dict)]
         for node in nodes:
             if isinstance(source.parent(node), cst.Decorator) or _replaces_hints(node):
                 continue
-            values = {name: value for name, value in (_literals_in(node) or {}).items() if name not in replaced}
+            values = {name: value for name, value in (literals_in(node) or {}).items() if name not in replaced}
             place = self._matched(node, values, _loops(source, node))
             if place is not None and self._on_board(node):
                 yield place
@@ -354,7 +330,7 @@ class _Search:
 
 def _without_values(source: Source, node: cst.CSTNode) -> str:
     """Returns a literal's text with only the names in it, so that the place keeps its name when its values change."""
-    names = ", ".join(_literals_in(node) or (name for name, _ in _assigned(node)))  # type: ignore[arg-type]
+    names = ", ".join(literals_in(node) or (name for name, _ in _assigned(node)))  # type: ignore[arg-type]
     if isinstance(node, cst.Call):
         return f"{' '.join(source.code(node.func).split())}({names})"
     return f"{{{names}}}" if isinstance(node, cst.Dict) else names
@@ -373,7 +349,7 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
     return {name: around[variable] for name, variable in given.items() if variable in around}
 
 
-def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]]:
+def replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]]:
     """Returns the ``replace_hints`` calls, each with the hints that it sets to a literal. ``kernel``: only the calls
     for this kernel."""
     calls = [call for call in source.every(cst.Call) if _replaces_hints(call) and kernel in source.code(call)]
@@ -390,7 +366,7 @@ def _replaces_hints(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and dotted(node.func).split(".")[-1].endswith("replace_hints")
 
 
-def _literals_in(node: cst.CSTNode | None) -> dict[str, Known] | None:
+def literals_in(node: cst.CSTNode | None) -> dict[str, Known] | None:
     """Returns the values (literal or `Unread`) in a call or dictionary, by keyword or key; None for any other node."""
     if isinstance(node, cst.Call):
         return {name: literal(value) for name, value in keywords(node).items()}

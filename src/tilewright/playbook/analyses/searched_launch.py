@@ -16,14 +16,25 @@ from functools import cached_property
 
 import libcst as cst
 
-from tilewright.playbook.analyses.configuration_sites import IN_NO_LIST, added, places
+from tilewright.playbook.analyses.added_configuration import IN_NO_LIST, added
+from tilewright.playbook.analyses.configuration_sites import places, replaced_hints
 from tilewright.playbook.analyses.dataflow import reaching
 from tilewright.playbook.analyses.host_launch import HostLaunch, Shape, TaskLaunch, launch_calls, refuse_other_launches
 from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Value
 from tilewright.source.cutile import SEARCHES
-from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
+from tilewright.source.syntax import (
+    Expression,
+    Replacement,
+    Source,
+    argument,
+    dotted,
+    elements,
+    keywords,
+    number,
+    with_argument,
+)
 
 GRID, KERNEL, ARGS, HINTS = ("grid_fn", 2), ("kernel", 3), ("args_fn", 4), ("hints_fn", 5)
 """The arguments of `exhaustive_search`, with their places."""
@@ -55,15 +66,17 @@ def with_searched_launch(
     calls = (search, launch_calls(source)[place])
     of_search, of_launch = (SearchedLaunch(source, call, before, tensors, search) for call in calls)
     refuse_other_launches(source, calls, before, after)
-    fields = set(of_search.fields)
-    changed = source.changed({**of_search.changes(after), **of_launch.changes(after)})
     changes = {name: value for name, value in after.shipped.items() if before.shipped.get(name, value) != value}
+    new_hints = [name for name in changes if name in after.hints and name not in of_search.fields]
+    searched_too = of_search.with_hints(new_hints, before.hints)
+    fields = {*of_search.fields, *(new_hints if searched_too else ())}
+    changed = source.changed({**of_search.changes(after), **of_launch.changes(after), **searched_too})
     own: dict[str, Value] = {name: value for name, value in changes.items() if name in fields}
     if own:
         listed = places(changed, facts)
         if not listed:
             raise NotApplicable(f"{source.name}: {IN_NO_LIST}")
-        changed = Source(source.name, added(changed, listed[0], own))
+        changed = Source(source.name, added(changed, listed[0], own, new_hints))
     return with_short_lines(source.text, changed.text), fields
 
 
@@ -102,10 +115,13 @@ class SearchedLaunch(HostLaunch):
 
     @cached_property
     def owner(self) -> str:
-        """The variable that holds the configuration here; "" if no argument is one of its fields."""
+        """The variable that holds the configuration here; "" if no argument or hint is one of its fields."""
         if self.call is self.search:
             return _parameter(self._function(*GRID))
-        return next((dotted(mine).rpartition(".")[0] for _, mine in self._passed()), "")
+        hints = [value for call in self._replaced() for value in keywords(call).values()]
+        owners = (dotted(given).rpartition(".")[0] for given in (*(mine for _, mine in self._passed()), *hints))
+        known = (owner for owner in owners if reaching(self.source, owner, self.call) is not None)
+        return next(known, "")
 
     @cached_property
     def fields(self) -> dict[str, str]:
@@ -119,6 +135,31 @@ class SearchedLaunch(HostLaunch):
                 if isinstance(hints, cst.Lambda) and owner == _parameter(hints):
                     found[str(each.key.evaluated_value)] = name
         return found
+
+    def with_hints(self, names: Sequence[str], before: Mapping[str, Value]) -> dict[cst.CSTNode, Replacement]:
+        """Returns the changes with which further hints are searched, too. Configurations without them keep the hints
+        ``before``. Empty if the program does not write its hints in the search and in one ``replace_hints``."""
+        hints, calls = argument(self.search, *HINTS), self._replaced()
+        if not names or not isinstance(hints, cst.Lambda) or not isinstance(hints.body, cst.Dict) or len(calls) != 1:
+            return {}
+        [call] = calls
+        owners = {dotted(value).rpartition(".")[0] for value in keywords(call).values()}
+        if len(owners) != 1 or "" in owners:
+            return {}
+        body, called = hints.body, call
+        for name in names:
+            text = f'getattr({{}}, "{name}", {before.get(name)!r})'
+            entry = cst.DictElement(cst.SimpleString(f'"{name}"'), cst.parse_expression(text.format(_parameter(hints))))
+            body = body.with_changes(elements=[*body.elements, entry])
+            called = with_argument(called, name, text.format(*owners))
+        return {hints.body: body, call: called}
+
+    def _replaced(self) -> list[cst.Call]:
+        """Returns the ``replace_hints`` of the searched kernel in the function of the search."""
+        searched = argument(self.search, *KERNEL)
+        kernel = dotted(searched).rpartition(".")[2] if searched else ""
+        calls = replaced_hints(self.source, kernel)
+        return [call for call in calls if self.source.function_of(call) == self.source.function_of(self.search)]
 
     def _passed(self) -> list[tuple[str, Expression]]:
         """Returns the knobs that are passed to the kernel, with what is passed here."""
