@@ -109,5 +109,5 @@ def test_other_candidates_are_compiled_while_tile_ir_is_read() -> None:
     with CompilerPool(1, 1.0, lambda cubins: [cubin[0] for cubin in cubins], entry) as pool:  # type: ignore[misc]
         pool.add(0, *candidate(TILE_IR + b"what tileirdisasm refuses", 256, 256))
         pool.add(1, *candidate(b"small", 64, 64))
-        assert not pool.left_out()
+        assert not pool.unfit()
         assert {index for index, _, _ in pool.outcomes()} == {0, 1}

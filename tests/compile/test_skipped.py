@@ -18,10 +18,10 @@ from tilewright.compile.accumulators import UNFIT
 from tilewright.compile.compile import effort
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.skipped import (
+    EXPECTED_SLOWER,
     LEAST_SECONDS,
-    NEARLY,
+    MAY_WIN,
     SLOWER,
-    TIMES,
     CompileLimit,
     NotCompiled,
     NotStarted,
@@ -166,11 +166,11 @@ def test_only_what_waits_for_a_compiler_is_left_out_and_only_with_all_that_share
         for index, code in enumerate((b"runs", b"waits", b"shared", b"shared")):
             lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", code)
             pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
-        assert language.begun.wait(60) and pool.are_waiting
+        assert language.begun.wait(60) and pool.has_waiting
         pool.leave_out({0: why, 1: why, 2: why})
         language.go_on.set()
         outcomes = {index: built for index, built, _ in pool.outcomes()}
-        assert not pool.are_waiting
+        assert not pool.has_waiting
     assert outcomes[1] is why and all(isinstance(outcomes[index], Built) for index in (0, 2, 3))
 
 
@@ -191,10 +191,10 @@ def test_reasons_may_be_added_to_and_each_candidate_has_its_own() -> None:
 
 
 def test_what_is_expected_to_take_much_longer_than_the_fastest_is_slow() -> None:
-    slow = expected_slow({0: 100.0, 1: TIMES * 100.0, 2: 250.0})
+    slow = expected_slow({0: 100.0, 1: EXPECTED_SLOWER * 100.0, 2: 250.0})
     assert list(slow) == [2] and slow[2].reason == "not compiled: it is expected to take 2.5 × the shortest time"
     assert not expected_slow({})
-    assert slow[2].may_win(None) and slow[2].may_win(250.0 / NEARLY) and not slow[2].may_win(250.0 / NEARLY - 1)
+    assert slow[2].may_win(None) and slow[2].may_win(250.0 / MAY_WIN) and not slow[2].may_win(250.0 / MAY_WIN - 1)
 
 
 def test_a_compiler_is_known_to_be_ended_too_early_if_a_winner_took_longer_to_compile() -> None:

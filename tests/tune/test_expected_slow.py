@@ -10,6 +10,7 @@ import pytest
 from tests.processes import until
 
 from tilewright.compile.compile import Compiled, Unit, compile_all
+from tilewright.compile.skipped import EXPECTED_SLOWER
 from tilewright.inspect.expected import ExpectedTimes
 from tilewright.records import Candidate, Configuration
 from tilewright.task.loading import load_task
@@ -65,7 +66,7 @@ def test_what_is_expected_to_be_slow_is_not_compiled_unless_the_user_wants_every
     assert slow and task.space.shipped not in slow and {found[config].status for config in slow} == {"screened"}
     expected = dict(zip(found, ExpectedTimes(task, workload, H200).us(list(found)), strict=True))
     least = min(us for us in expected.values() if us)
-    assert all((expected[config] or 0) > 1.75 * least for config in slow)
+    assert all((expected[config] or 0) > EXPECTED_SLOWER * least for config in slow)
     every = rows(task, "exhaustive")
     assert every.keys() == found.keys() and not left_out(every)
     times = {config: row.predicted.us for config, row in every.items() if row.predicted}
