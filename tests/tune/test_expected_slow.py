@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import until
+from tests.tune.test_path import TASK
 
 from tilewright.compile.compile import Compiled, Unit, compile_all
 from tilewright.compile.skipped import EXPECTED_SLOWER
@@ -18,29 +19,14 @@ from tilewright.task.task import Task
 from tilewright.testing.entries import H200
 from tilewright.tune.tune import tune
 
-OPS = """\
-import cuda.tile as ct
-import tilewright as tw
-
-@ct.kernel
-def scale(x, y, TILE: ct.Constant[int]):
-    t = ct.load(x, (ct.bid(0), 0), (TILE, 64))
-    ct.store(y, (ct.bid(0), 0), t * 2)
-
-task = tw.Task(
-    name="scale",
-    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
-    reference=lambda x: 2 * x,
-    launch=lambda x, y, M, config: tw.Launch(scale, (-(-M // config.TILE),), (x, y, config.TILE)),
-    flops=lambda M, N: M * N,
-    independent=("M",),
+OPS = TASK.replace('"M": 256', '"M": 65536').replace(
+    'space=tw.Space(constants={"TILE": (16, 32)}, shipped={"TILE": 32})',
+    """independent=("M",),
     space=tw.Space(
         constants={"TILE": (1, 2, 4, 8, 16, 32, 64, 128)}, hints={"num_worker_warps": (None, 8)},
         shipped={"TILE": 2, "num_worker_warps": None},
-    ),
-    workloads={"even": {"M": 65536, "N": 64}},
+    )""",
 )
-"""
 
 
 @pytest.fixture
