@@ -168,8 +168,8 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
 
 
 def added(source: Source, place: ConfigurationSite, changes: Mapping[str, Value]) -> str:
-    """Returns the text with one more configuration in the list, after the one at ``place``, with other values. Raises
-    `NotApplicable` if the one at ``place`` is not an element of a list, or not yielded."""
+    """Returns the text with one more configuration: the one at ``place`` with ``changes``, written beside it.
+    Raises `NotApplicable` if the one at ``place`` is neither an element of a list nor yielded."""
     site, kinds = place.site("", ()), (cst.For, cst.Call, cst.Dict)
     node = site.node(source, (node for kind in kinds for node in source.every(kind)), "the configuration is in no list")
     if isinstance(node, cst.For):
