@@ -51,7 +51,7 @@ from typing import Any
 from common import BENCH, file_of, lines_of, made_here
 
 from tilewright.compile.screen import RACED, ScreenRow, ranking, screen, work_of
-from tilewright.compile.skipped import TIMES
+from tilewright.compile.skipped import EXPECTED_SLOWER
 from tilewright.errors import MachineError
 from tilewright.hardware.architectures import board
 from tilewright.hardware.boards import Board
@@ -74,7 +74,7 @@ SHARES = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 NAMES = ("random", "exhaustive", "unaided", "halving", "local", "bayesian")
 REGRET, WANTED = 0.01, 0.95
 QUARTER = 0.25
-FACTORS = (1.25, 1.5, TIMES, 2.0, 2.5)
+FACTORS = (1.25, 1.5, EXPECTED_SLOWER, 2.0, 2.5)
 FAMILIES: Mapping[str, Sequence[str]] = {
     "products": ("matmul", "gemm", "linear", "weight_gradient"), "attention": ("attention", "fmha", "mla"),
     "rows": ("norm", "softmax", "cross_entropy"), "elementwise": ("rope", "glu", "transpose", "adam"),

@@ -1,4 +1,4 @@
-"""The pool of compilers: how the cubins that wait are shared among the readers."""
+"""The pool of compilers: how the cubins that wait are shared among the readers, and which candidates are left out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.compile.accumulators import entry_of
 from tilewright.compile.pool import CompilerPool
+from tilewright.compile.skipped import NotStarted
 from tilewright.languages.base import TILE_IR, Language, Lowered
 from tilewright.languages.kept_cubins import CubinsInMemory, CubinsOfRun, KeptCubins
 from tilewright.records import Built, Configuration, Failed
@@ -109,5 +110,48 @@ def test_other_candidates_are_compiled_while_tile_ir_is_read() -> None:
     with CompilerPool(1, 1.0, lambda cubins: [cubin[0] for cubin in cubins], entry) as pool:  # type: ignore[misc]
         pool.add(0, *candidate(TILE_IR + b"what tileirdisasm refuses", 256, 256))
         pool.add(1, *candidate(b"small", 64, 64))
-        assert not pool.left_out()
+        assert not pool.unfit()
         assert {index for index, _, _ in pool.outcomes()} == {0, 1}
+
+
+class Waits(Compiles):
+    """A language whose compiler waits until the test goes on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        return super().assemble(lowered, seconds)
+
+
+def without(*reasons: dict[int, NotStarted]) -> dict[int, Built | Failed]:
+    """The outcomes of four candidates, the last two with one code. The reasons are given while the first compiles."""
+    language = Waits()
+    with CompilerPool(1, 60.0, lambda cubins: [cubin[0] for cubin in cubins]) as pool:  # type: ignore[misc]
+        for index, code in enumerate((b"runs", b"waits", b"shared", b"shared")):
+            lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", code)
+            pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
+        assert language.begun.wait(60) and pool.has_waiting
+        for each in reasons:
+            pool.leave_out(each)
+        language.go_on.set()
+        outcomes = list(pool.outcomes())
+        assert not pool.has_waiting
+    assert all(code == built for _, built, code in outcomes if isinstance(built, Failed))
+    return {index: built for index, built, _ in outcomes}
+
+
+FIRST, SECOND = (NotStarted("compile", f"not compiled: {which}") for which in ("first", "second"))
+
+
+def test_only_what_waits_for_a_compiler_is_left_out_and_only_with_all_that_share_its_code() -> None:
+    outcomes = without({0: FIRST, 1: FIRST, 2: FIRST})
+    assert outcomes[1] is FIRST and all(isinstance(outcomes[index], Built) for index in (0, 2, 3))
+
+
+def test_reasons_may_be_added_to_and_each_candidate_has_its_own() -> None:
+    """Two workloads share code, and their reasons come one after the other."""
+    outcomes = without({1: FIRST, 2: FIRST}, {1: FIRST, 2: FIRST, 3: SECOND})
+    assert [outcomes[index] for index in (1, 2, 3)] == [FIRST, FIRST, SECOND]

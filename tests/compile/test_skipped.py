@@ -1,4 +1,4 @@
-"""Compilers that take too long are ended: the rule on the recorded races, and real processes that burn time."""
+"""What is left out: the rules, on recorded races, too, and real processes that burn time and are ended."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from tilewright.compile.accumulators import UNFIT
 from tilewright.compile.compile import effort
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.skipped import (
+    EXPECTED_SLOWER,
     LEAST_SECONDS,
-    NEARLY,
+    MAY_WIN,
     SLOWER,
-    TIMES,
     CompileLimit,
     NotCompiled,
-    NotStarted,
     compile_limit,
     expected_slow,
 )
@@ -140,61 +139,11 @@ def test_a_compiler_over_its_limit_is_ended_and_others_go_on(unlimited: int | No
         assert isinstance(outcomes[1], Failed) and "budget of 2 s" in outcomes[1].reason
 
 
-class Waits(Language):
-    """A language whose compiler waits until the test goes on."""
-
-    name = "waits"
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def recognises(self, kernel: Any) -> bool:
-        return False
-
-    def lower(self, *launch: Any) -> Lowered | Failed:
-        raise NotImplementedError
-
-    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        self.begun.set()
-        assert self.go_on.wait(60)
-        return Built(lowered.configuration, lowered.arch, lowered.code, lowered.symbol, 0.0)
-
-
-def test_only_what_waits_for_a_compiler_is_left_out_and_only_with_all_that_share_its_code() -> None:
-    language, why = Waits(), NotStarted("compile", "not compiled: as a test")
-    with CompilerPool(1, 60.0, lambda cubins: [cubin[0] for cubin in cubins]) as pool:  # type: ignore[misc]
-        for index, code in enumerate((b"runs", b"waits", b"shared", b"shared")):
-            lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", code)
-            pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
-        assert language.begun.wait(60) and pool.are_waiting
-        pool.leave_out({0: why, 1: why, 2: why})
-        language.go_on.set()
-        outcomes = {index: built for index, built, _ in pool.outcomes()}
-        assert not pool.are_waiting
-    assert outcomes[1] is why and all(isinstance(outcomes[index], Built) for index in (0, 2, 3))
-
-
-def test_reasons_may_be_added_to_and_each_candidate_has_its_own() -> None:
-    """Two workloads share code, and their reasons come one after the other."""
-    language = Waits()
-    first, second = (NotStarted("compile", f"not compiled: {which}") for which in ("first", "second"))
-    with CompilerPool(1, 60.0, lambda cubins: [cubin[0] for cubin in cubins]) as pool:  # type: ignore[misc]
-        for index, code in enumerate((b"runs", b"waits", b"shared", b"shared")):
-            lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", code)
-            pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
-        assert language.begun.wait(60)
-        pool.leave_out({1: first, 2: first})
-        pool.leave_out({1: first, 2: first, 3: second})
-        language.go_on.set()
-        outcomes = {index: (built, code) for index, built, code in pool.outcomes()}
-    assert [outcomes[index] for index in (1, 2, 3)] == [(first, first), (first, first), (second, second)]
-
-
 def test_what_is_expected_to_take_much_longer_than_the_fastest_is_slow() -> None:
-    slow = expected_slow({0: 100.0, 1: TIMES * 100.0, 2: 250.0})
+    slow = expected_slow({0: 100.0, 1: EXPECTED_SLOWER * 100.0, 2: 250.0})
     assert list(slow) == [2] and slow[2].reason == "not compiled: expected to take 2.5× the shortest expected time"
     assert not expected_slow({})
-    assert slow[2].may_win(None) and slow[2].may_win(250.0 / NEARLY) and not slow[2].may_win(250.0 / NEARLY - 1)
+    assert slow[2].may_win(None) and slow[2].may_win(250.0 / MAY_WIN) and not slow[2].may_win(250.0 / MAY_WIN - 1)
 
 
 def test_a_compiler_is_known_to_be_ended_too_early_if_a_winner_took_longer_to_compile() -> None:

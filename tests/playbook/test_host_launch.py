@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_launch
+from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_number, with_launch
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Source
 
@@ -25,7 +25,7 @@ CALL = "ct.launch(s, (x.shape[0], 1), k, (x, y))"
 def rewritten(statement: str, after: str = CHANGED) -> str:
     source = Source("host.py", HOST + statement.replace("CALL", CALL) + "\n")
     before, changed = (TaskLaunch(Source("captured.py", text), {}) for text in (TASK, after))
-    place = launch_call(source, 8 + statement.partition("CALL")[0].count("\n"))
+    place = launch_number(source, 8 + statement.partition("CALL")[0].count("\n"))
     return with_launch(source, place, before, changed, {"x": ("M",), "y": ("M",)})
 
 
@@ -85,7 +85,7 @@ def test_a_grid_that_is_assigned_in_two_branches_is_the_one_before_the_call() ->
     less = TASK.replace("(M, 1)", "(min(M, 8),)")
     source = Source("host.py", HOST + BRANCHES + "\n")
     before, after = (TaskLaunch(Source("captured.py", text), {}) for text in (TASK, less))
-    text = with_launch(source, launch_call(source, 10), before, after, {"x": ("M",), "y": ("M",)})
+    text = with_launch(source, launch_number(source, 10), before, after, {"x": ("M",), "y": ("M",)})
     assert "ct.launch(s, (min(grid[0], 8),), k, (x, y))" in text and "ct.launch(s, grid, k, (y, x))" in text
 
 
@@ -96,4 +96,4 @@ def test_a_grid_that_may_have_two_values_is_refused() -> None:
         TaskLaunch(Source("captured.py", text), {}) for text in (TASK, TASK.replace("(M, 1)", "(M // 2,)"))
     )
     with pytest.raises(NotApplicable, match="the grid 'grid' is not written as a tuple"):
-        with_launch(source, launch_call(source, 11), before, after, {"x": ("M",), "y": ("M",)})
+        with_launch(source, launch_number(source, 11), before, after, {"x": ("M",), "y": ("M",)})

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.processes import until
+from tests.tune.test_path import TASK
 
 from tilewright.compile.compile import Compiled, Unit, compile_all
+from tilewright.compile.skipped import EXPECTED_SLOWER
 from tilewright.inspect.expected import ExpectedTimes
 from tilewright.records import Candidate, Configuration
 from tilewright.task.loading import load_task
@@ -17,29 +19,14 @@ from tilewright.task.task import Task
 from tilewright.testing.entries import H200
 from tilewright.tune.tune import tune
 
-OPS = """\
-import cuda.tile as ct
-import tilewright as tw
-
-@ct.kernel
-def scale(x, y, TILE: ct.Constant[int]):
-    t = ct.load(x, (ct.bid(0), 0), (TILE, 64))
-    ct.store(y, (ct.bid(0), 0), t * 2)
-
-task = tw.Task(
-    name="scale",
-    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
-    reference=lambda x: 2 * x,
-    launch=lambda x, y, M, config: tw.Launch(scale, (-(-M // config.TILE),), (x, y, config.TILE)),
-    flops=lambda M, N: M * N,
-    independent=("M",),
+OPS = TASK.replace('"M": 256', '"M": 65536').replace(
+    'space=tw.Space(constants={"TILE": (16, 32)}, shipped={"TILE": 32})',
+    """independent=("M",),
     space=tw.Space(
         constants={"TILE": (1, 2, 4, 8, 16, 32, 64, 128)}, hints={"num_worker_warps": (None, 8)},
         shipped={"TILE": 2, "num_worker_warps": None},
-    ),
-    workloads={"even": {"M": 65536, "N": 64}},
+    )""",
 )
-"""
 
 
 @pytest.fixture
@@ -67,7 +54,7 @@ def test_what_is_expected_to_be_slow_is_not_compiled_unless_the_user_wants_every
     assert slow and task.space.shipped not in slow and {found[config].status for config in slow} == {"screened"}
     expected = dict(zip(found, ExpectedTimes(task, workload, H200).us(list(found)), strict=True))
     least = min(us for us in expected.values() if us)
-    assert all((expected[config] or 0) > 1.75 * least for config in slow)
+    assert all((expected[config] or 0) > EXPECTED_SLOWER * least for config in slow)
     every = rows(task, "exhaustive")
     assert every.keys() == found.keys() and not left_out(every)
     times = {config: row.predicted.us for config, row in every.items() if row.predicted}

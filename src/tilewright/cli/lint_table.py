@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.linting import LintReport
 from tilewright.lint.rule import LEVELS
+from tilewright.printable import plural
 from tilewright.records import Json
 
 
@@ -35,10 +36,9 @@ def _paragraph(word: str, text: str, width: int) -> list[str]:
 
 
 def summary(report: LintReport) -> str:
-    counts = ", ".join(f"{count} {_plural(level, count)}" for level in LEVELS if (count := report.count(level)))
+    counts = ", ".join(plural(count, level) for level in LEVELS if (count := report.count(level)))
     ignored = f", {report.ignored} ignored by comments" if report.ignored else ""
-    files = f"{len(report.files)} file{'s' if len(report.files) != 1 else ''}"
-    return f"{counts or 'nothing found'} in {files}{ignored}"
+    return f"{counts or 'nothing found'} in {plural(len(report.files), 'file')}{ignored}"
 
 
 def inventory_lines(report: LintReport) -> Iterator[str]:
@@ -50,14 +50,8 @@ def inventory_lines(report: LintReport) -> Iterator[str]:
             total[item.what] = total.get(item.what, 0) + 1
             where = f" in {item.function}" if item.function else ""
             yield f"  {item.line:>5}  {item.what:<12}  {item.name}{where}"
-    counts = ", ".join(f"{count} {_plural(what, count)}" for what, count in sorted(total.items()))
+    counts = ", ".join(plural(count, what) for what, count in sorted(total.items()))
     yield f"{counts or 'nothing'} in {len(report.inventories)} of {len(report.files)} files"
-
-
-def _plural(what: str, count: int) -> str:
-    if count == 1:
-        return what
-    return f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
 
 
 def to_json(report: LintReport) -> dict[str, Json]:

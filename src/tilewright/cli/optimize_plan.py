@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.cli import shared
 from tilewright.cli.terminal import stdout
 from tilewright.cli.terminal_table import ROWS
+from tilewright.printable import plural
 
 if TYPE_CHECKING:
     from tilewright.optimize.planned import ProposalPlan
@@ -24,7 +25,6 @@ def show(plan: ProposalPlan, as_json: bool, show_all: bool) -> None:
         print(f"and {rest} more (--all)")
     for reason in plan.cannot:
         print(f"left out: {reason}")
-    count = len(plan.proposals)
-    print(f"{count} proposal{'s' if count != 1 else ''} for {plan.task} on {plan.arch}; nothing was changed or stored")
+    print(f"{plural(len(plan.proposals), 'proposal')} for {plan.task} on {plan.arch}; nothing was changed or stored")
     print("after each kept change the order is made anew; all values of a proposal are one iteration")
     return None

@@ -11,6 +11,7 @@ from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first,
 from tilewright.hardware import prediction_error
 from tilewright.ledger.records import Iteration, Metrics
 from tilewright.optimize.optimized import Optimized
+from tilewright.printable import plural
 
 MOST_LIMITS = 3
 """The most workloads whose limit is printed; `tilewright report` has all."""
@@ -64,15 +65,14 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     how = "" if record.measured else " (predicted, not measured)"
     if result.kept:
         speedup = f"{result.speedup:.2f}×" if record.measured else prediction_error.speedup(result.speedup or 1.0)
-        over = f"{len(record.final)} workload{'s' * (len(record.final) != 1)}"
-        yield f"{speedup} over {over}{how}, {len(result.kept)} change{'s' * (len(result.kept) != 1)} kept"
+        over, changes = plural(len(record.final), "workload"), plural(len(result.kept), "change")
+        yield f"{speedup} over {over}{how}, {changes} kept"
     else:
         yield f"no change was kept{how}"
     if lossy := [iteration.optimization for iteration in result.kept if iteration.risk == "lossy"]:
         yield f"lossy, as allowed: {'; '.join(lossy)}"
     if tampering := [iteration for iteration in result.iterations if iteration.tampering]:
-        attempts = f"{len(tampering)} proposal{'s' if len(tampering) != 1 else ''}"
-        yield f"refused as tampering: {attempts}, the first: {tampering[0].tampering}"
+        yield f"refused as tampering: {plural(len(tampering), 'proposal')}, the first: {tampering[0].tampering}"
     for each in record.final[:MOST_LIMITS]:
         if each.bound is not None:
             yield f"speed of light of {each.workload}: {each.bound.limit}"

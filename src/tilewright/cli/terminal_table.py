@@ -17,6 +17,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
+from tilewright.printable import plural
+
 NOTHING = "–"
 ROWS = 10
 """The most rows that are shown without ``--all``."""
@@ -183,7 +185,7 @@ def not_shown(hidden: Sequence[tuple[str, str]], what: str = "row") -> list[Rend
     lines = [f"{len(heads)} {status}: {reduce(_common, heads)}".removesuffix(": ") for (status, _), heads in by_count]
     if len(lines) > REASONS:
         lines[REASONS:] = [f"{sum(len(heads) for _, heads in by_count[REASONS:])} for other reasons"]
-    more = f"1 more {what}; --all shows it" if len(hidden) == 1 else f"{len(hidden)} more {what}s; --all shows them"
+    more = f"{plural(len(hidden), f'more {what}')}; --all shows {'it' if len(hidden) == 1 else 'them'}"
     return [Text(more, "dim"), *(Indented(Text(line, "dim")) for line in lines)]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tilewright.errors import RequestError
+from tilewright.printable import plural
 from tilewright.records import Json
 from tilewright.source.configurations import Listed
 from tilewright.space.knobs import hints
@@ -46,7 +47,7 @@ def to_json(listed: Listed, done: Transferred) -> dict[str, Json]:
 
 def _remarks(listed: Listed, done: Transferred) -> Iterator[str]:
     yield (
-        f"{listed.name}, line {listed.line}: {_count(len(listed.configurations))} read, "
+        f"{listed.name}, line {listed.line}: {plural(len(listed.configurations), 'configuration')} read, "
         f"{len(done.configurations)} for {SPELLED[done.to]}"
     )
     if done.renamed:
@@ -57,16 +58,12 @@ def _remarks(listed: Listed, done: Transferred) -> Iterator[str]:
     for (field, reason), same in grouped.items():
         values = ", ".join(dict.fromkeys(lost.value for lost in same))
         if field:
-            yield f"dropped: {field} = {values} ({_count(len(same))}): {reason}"
+            yield f"dropped: {field} = {values} ({plural(len(same), 'configuration')}): {reason}"
         else:
-            yield f"dropped whole: {_count(len(same))}, the first of them {same[0].value}: {reason}"
+            yield f"dropped whole: {plural(len(same), 'configuration')}, the first of them {same[0].value}: {reason}"
     yield from (*listed.notes, *done.notes)
     tried = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in done.suggested.items())
     yield f"also try these hints, which have no equivalent to transfer: {tried}"
-
-
-def _count(n: int) -> str:
-    return f"{n} configuration{'s' if n > 1 else ''}"
 
 
 def _comment(text: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.cli.candidate_table import microseconds
+from tilewright.printable import plural
 from tilewright.tune.as_json import shipped_of, speedup_of, speedup_over_shipped
 from tilewright.tune.shrink import MOST, Shrunk, code
 
@@ -62,6 +63,5 @@ def last_line(result: TuningResult) -> str:
     speedup = speedup_over_shipped(result)
     gain = "unknown" if result.measured else "unknown; predicted, not measured"
     if speedup is not None:
-        over = f"{len(result.workloads)} workload{'s' * (len(result.workloads) != 1)}"
-        gain = f"{speedup:.3g} over {over}; shipped_us: {', '.join(shipped)}"
+        gain = f"{speedup:.3g} over {plural(len(result.workloads), 'workload')}; shipped_us: {', '.join(shipped)}"
     return f"correctness: {'PASS' if right else 'not shown'}; speedup_over_shipped: {gain}"

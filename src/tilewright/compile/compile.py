@@ -56,6 +56,10 @@ class Unit:
     board: Board
 
 
+ExpectedUs: TypeAlias = Callable[[Unit], float | None]
+"""Returns the expected time of a unit in µs; None if it is not known."""
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The outcome of a unit: its cubin and machine code, or the stage that failed."""
@@ -93,7 +97,7 @@ def compile_all(
     limit_of: Callable[[Unit], CompileLimit | None] | None = None,
     kept: KeptCubins | None = None,
     on_busy: Callable[[], None] = lambda: None,
-    expected_us: Callable[[Unit], float | None] | None = None,
+    expected_us: ExpectedUs | None = None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -105,9 +109,9 @@ def compile_all(
     unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
     limit_of: returns the limit of a unit's compiler as it is now. A unit over it is a `NotCompiled`.
     kept: as in `CompilerPool`.
-    expected_us: returns the expected time of a unit in µs; None if it is not known. If given, units that wait for a
-        compiler and are expected to be slow are left out, but never a configuration that a task ships.
     on_busy: called in this thread, perhaps several times, once each compiler has a candidate or the front end is done.
+    expected_us: if given, units that wait for a compiler and are expected to be slow are left out, but never a
+        configuration that a task ships.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
@@ -133,7 +137,7 @@ def compile_all(
             if pool.is_busy:
                 on_busy()
         on_busy()
-        for index, why in pool.left_out().items():
+        for index, why in pool.unfit().items():
             finish(index, why, why)
         with nullcontext() if expected_us is None else _leaving_out_slow(pool, each_task, units, expected_us):
             for index, built, code in pool.outcomes():
@@ -145,7 +149,7 @@ def compile_all(
 
 @contextmanager
 def _leaving_out_slow(
-    pool: CompilerPool, tasks: Sequence[Task], units: Sequence[Unit], expected_us: Callable[[Unit], float | None]
+    pool: CompilerPool, tasks: Sequence[Task], units: Sequence[Unit], expected_us: ExpectedUs
 ) -> Iterator[None]:
     """During the block, another thread leaves out the units that wait for a compiler and are expected to be slow."""
     ended = threading.Event()
@@ -155,7 +159,7 @@ def _leaving_out_slow(
         for name in dict.fromkeys(unit.workload.name for unit in units):
             expected: dict[int, float] = {}
             for index, unit in enumerate(units):
-                if ended.is_set() or not pool.are_waiting:
+                if ended.is_set() or not pool.has_waiting:
                     return
                 if unit.workload.name != name:
                     continue

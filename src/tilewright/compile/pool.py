@@ -57,7 +57,7 @@ class CompilerPool:
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
         self._jobs: dict[Future[Outcome], Future[None]] = {}
-        """The compiler's job of each outcome."""
+        """The job of each outcome in ``compilers``, which can be cancelled while it waits."""
         self._left_out: dict[int, NotStarted] = {}
         self._keys: dict[int, str | None] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
@@ -78,7 +78,7 @@ class CompilerPool:
     def add(self, index: int, language: Language, lowered: Lowered, launch: Launch, *, always: bool = False) -> None:
         """Compiles a candidate, unless its accumulators cannot fit into registers.
 
-        Its Tile IR is read meanwhile, and it is compiled with one of the next calls, at the latest with `left_out` or
+        Its Tile IR is read meanwhile, and it is compiled with one of the next calls, at the latest with `unfit` or
         `outcomes`.
 
         always: compiles the candidate even if its accumulators cannot fit.
@@ -105,8 +105,8 @@ class CompilerPool:
                 else:
                     self._submit(index, language, lowered)
 
-    def left_out(self) -> dict[int, HasToSpill]:
-        """Returns the candidates that are not compiled, by index, each with the reason."""
+    def unfit(self) -> dict[int, HasToSpill]:
+        """Returns the candidates that are not compiled because they would spill, by index, each with the reason."""
         self._submit_fit(wait_for_all=True)
         for index, (language, lowered) in list(self._unfit.items()):
             if lowered.identity in self.seen:  # an identical candidate is compiled anyway
@@ -115,15 +115,15 @@ class CompilerPool:
         return dict.fromkeys(self._unfit, UNFIT)
 
     @property
-    def are_waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether candidates wait for a compiler."""
         return not all(job.running() or job.done() for job in self._jobs.values())
 
     def leave_out(self, reasons: Mapping[int, NotStarted]) -> None:
         """Leaves out candidates that still wait for a compiler, unless others have the same bytecode.
 
-        May be called in another thread, once all candidates are added, again with more reasons. `outcomes` yields the
-        reason of each.
+        May be called in another thread, once all candidates are added. A later call may give more reasons. `outcomes`
+        yields each candidate with its own reason.
         """
         for outcome, indices in list(self._added.items()):
             if not outcome.done() and reasons.keys() >= set(indices) and self._jobs[outcome].cancel():
@@ -136,8 +136,8 @@ class CompilerPool:
         self._unfit.pop(index, None)
 
     def compile_unfit(self) -> None:
-        """Compiles the candidates that `left_out` returns, too."""
-        for index in self.left_out():
+        """Compiles the candidates that `unfit` returns, too."""
+        for index in self.unfit():
             self._submit(index, *self._unfit.pop(index))
 
     def outcomes(self, index: int | None = None) -> Iterator[tuple[int, Built | Failed, MachineCode | Failed]]:

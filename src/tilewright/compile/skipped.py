@@ -1,9 +1,10 @@
 """Leaves out candidates that cannot win: before they are compiled, or while they are.
 
-A candidate that waits for a compiler is left out if it is expected to take more than `TIMES` times as long as the one
-that is expected to be fastest. The factor is large, because expectations are not reliable: on the 65 workloads of
-bench/recorded/h200-2026-11-23.json.gz and h200-2026-11-24.json.gz, a candidate within 1 % of the fastest stays in each,
-and 37 % of the compilers' time is saved. With a factor of 1.5, 51 % is saved, but two workloads lose more than 1 %.
+A candidate that waits for a compiler is left out if it is expected to take more than `EXPECTED_SLOWER` times as long as
+the one that is expected to be fastest. The factor is large, because expectations are not reliable: on the 65 workloads
+of bench/recorded/h200-2026-11-23.json.gz and h200-2026-11-24.json.gz, a candidate within 1 % of the fastest stays in
+each, and 37 % of the compilers' time is saved. With a factor of 1.5, 51 % is saved, but two workloads lose more than
+1 %.
 
 Once the first candidates of a workload are timed, slow compilers are ended. A kernel that spills takes much longer to
 compile than the fastest kernel. A compiler that still runs is ended if it takes `SLOWER` times as long as the compiler
@@ -20,12 +21,12 @@ from dataclasses import dataclass
 from tilewright.records import Failed
 
 EXPECTED_OF = ("cutile",)
-"""The languages of kernels that have expected times."""
+"""The languages of kernels that have expected times. Those of others were never compared with measured times."""
 NEAR = 1.1
 """Candidates are near the fastest if they take at most this many times as long."""
 SLOWER = 1.5
-TIMES = 1.75
-NEARLY = 1.4
+EXPECTED_SLOWER = 1.75
+MAY_WIN = 1.4
 """A candidate that was left out may win nevertheless if it is expected to take at most this many times as long as the
 fastest one was expected to: then the expectations were wrong for the fastest one."""
 LEAST_SECONDS = 1.0
@@ -61,19 +62,15 @@ class ExpectedSlow(NotStarted):
     def may_win(self, fastest_us: float | None) -> bool:
         """Whether it has to be compiled after all. ``fastest_us``: the expected time of the fastest candidate, in µs;
         None if none was right."""
-        return fastest_us is None or self.us <= NEARLY * fastest_us
+        return fastest_us is None or self.us <= MAY_WIN * fastest_us
 
 
 def expected_slow(expected: Mapping[int, float]) -> dict[int, ExpectedSlow]:
     """Returns the candidates of one workload to leave out. ``expected``: the expected time of each, in µs."""
     least = min(expected.values(), default=0.0)
-    return {
-        key: ExpectedSlow(
-            "compile", f"not compiled: expected to take {us / least:.2g}× the shortest expected time", us=us
-        )
-        for key, us in expected.items()
-        if us > TIMES * least
-    }
+    why = "not compiled: expected to take {:.2g}× the shortest expected time"
+    slow = {key: us for key, us in expected.items() if us > EXPECTED_SLOWER * least}
+    return {key: ExpectedSlow("compile", why.format(us / least), us=us) for key, us in slow.items()}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from tilewright.optimize.proposing.command import ProposerCommand
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import prepare
 from tilewright.optimize.time_limit import Deadline, TimeUp
+from tilewright.printable import plural
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
@@ -138,7 +139,7 @@ class Loop(Bookkeeping):
             if chosen is None:
                 return "every entry was tried"
             self._judge_and_record(chosen, started)
-        return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
+        return self.stop or f"{plural(iterations, 'iteration')} (--iterations)"
 
     def _run_proposer(self, proposer: ExternalProposer, began: float) -> str:
         """Asks for one proposal after another until there is a reason to stop, and returns that reason."""
@@ -215,7 +216,7 @@ class Loop(Bookkeeping):
     def _judge(self, built: BuiltProposal) -> Judged | str:
         """Verifies, races and confirms the variants, and decides. If the iteration crashed, returns the reason."""
         gate, options, variants = self.setup.gate, self.setup.options, built.variants
-        note = f"{built.proposal.name}: {len(variants)} variant{'s' if len(variants) != 1 else ''}"
+        note = f"{built.proposal.name}: {plural(len(variants), 'variant')}"
         self.setup.progress("judge", len(self.iterations), options.iterations, note)
         try:
             with built.deadline.enforced():

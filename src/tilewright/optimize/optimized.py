@@ -8,6 +8,7 @@ from pathlib import Path
 from tilewright.hardware import prediction_error
 from tilewright.ledger.codec import Encodable
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, ToConfirm, left_to_confirm, still_kept
+from tilewright.printable import plural
 from tilewright.race.stats import geometric_mean
 
 
@@ -24,7 +25,7 @@ class Optimized:
     def __str__(self) -> str:
         how, tried = "measured" if self.record.measured else "predicted", max(len(self.iterations) - 1, 0)
         speedup = f"{self.speedup:.2f}× ({how}), " if self.speedup else ""
-        return f"{self.record.task}: {speedup}{len(self.kept)} of {tried} change{'s' * (tried != 1)} kept"
+        return f"{self.record.task}: {speedup}{len(self.kept)} of {plural(tried, 'change')} kept"
 
     @property
     def kept(self) -> tuple[Iteration, ...]:

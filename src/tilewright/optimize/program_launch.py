@@ -19,7 +19,7 @@ from tilewright.languages import language_of
 from tilewright.ledger import codec
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_call, with_hints, with_launch
+from tilewright.playbook.analyses.host_launch import TaskLaunch, launch_number, with_hints, with_launch
 from tilewright.playbook.analyses.searched_launch import search_of, with_searched_launch
 from tilewright.playbook.analyses.task_code import launch_of
 from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
@@ -28,7 +28,7 @@ from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.drafted_launch import launch_place
 from tilewright.runtime.capture.program_call import ProgramCall, ProgramLine
 from tilewright.runtime.capture.reference import Captured
-from tilewright.runtime.capture.replaying import Replayed, WantedLaunch, replayed
+from tilewright.runtime.capture.replaying import Replayed, WantedLaunch, no_tensors, replayed
 from tilewright.source.syntax import Source
 from tilewright.task.loading import file_of
 from tilewright.task.task import Launch, Task
@@ -102,7 +102,7 @@ class _Program:
         """Returns all texts with the changed launch, and whether its configuration is searched. Raises `NotApplicable`
         if the launch is not found, or if the call does not make the kept launch."""
         file = Path(self.place.file)
-        number = launch_call(Source(file.name, old[file]), self.place.line)
+        number = launch_number(Source(file.name, old[file]), self.place.line)
         shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
         source, searched = Source(file.name, new[file]), set[str]()
         is_searched = search_of(source, number, after.code.kernel) is not None
@@ -121,7 +121,7 @@ class _Program:
 
     @property
     def _facts(self) -> KernelFacts:
-        """The facts of the untouched task, without any that are measured or counted."""
+        """The facts of the untouched task, without bounds and machine code."""
         board, workloads = self.incumbent.board, tuple(self.task.selected(None))
         return KernelFacts(self.task, board, workloads, {}, {}, lambda workload: count(self.task, workload, board))
 
@@ -131,7 +131,7 @@ class _Program:
         launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), board)
         expected = _Expected.of(launch, task.space.shipped, board.arch)
         own = {path: text for path, text in texts.items() if path != task.file}
-        made = replayed(self.call, own, board, WantedLaunch(expected.numbers, expected.hints))
+        made = replayed(self.call, own, board, WantedLaunch(no_tensors(expected.args), expected.hints))
         if (difference := expected.difference(made)) is not None:
             raise NotApplicable(f"{how}{self.call.qualname or self.place.function} {difference}")
 
@@ -153,11 +153,6 @@ class _Expected:
         hints = {**language.decorated_hints(launch.kernel, arch), **given}
         args = tuple(_plain(value) for value in launch.args)
         return cls(language.kernel_name(launch.kernel), _three(launch.grid), args, _set(hints))
-
-    @property
-    def numbers(self) -> tuple[Value, ...]:
-        """The arguments that are no tensors."""
-        return tuple(arg for arg in self.args if arg is None or isinstance(arg, (int, float, str)))
 
     def difference(self, made: Replayed) -> str | None:
         """Returns how the launches of a call differ from the expected one; None if one of them is equal."""

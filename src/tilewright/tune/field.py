@@ -250,11 +250,11 @@ class Field:
 
     def _why_predicted(self, best: Candidate, checked: Checked) -> str:
         alone = sum(isinstance(each.built, Built) for each in self.compiled.values()) == 1
-        only, shortest = "the only candidate that was compiled, so there was no choice", "the shortest predicted time"
-        chosen = only if alone else shortest
+        chosen, found = "the shortest predicted time", " of the candidates that the interpreter finds"
+        if alone:
+            chosen, found = "the only candidate that was compiled, so there was no choice", "; the interpreter finds it"
         if checked.verdict == "unverified":
             return f"{chosen}; predicted, not measured, and not verified: {checked.reason}"
-        found = "; the interpreter finds it" if alone else " of the candidates that the interpreter finds"
         return f"{chosen}{found} {checked.verdict}; predicted, not measured{self._faster_than(best)}"
 
     def _faster_than(self, best: Candidate) -> str:

@@ -82,9 +82,9 @@ class Searching:
         default = "exhaustive" if self.exact and self.size <= LISTED else FOR_LARGE
         self.strategy = strategy_of(default if strategy is None else strategy)
         most, self._most_why = self._most(limits, pace)
-        self._expected = None if expected is None else cache(expected)
-        self._leaves_out = strategy is None and most == self.size
         known = expected() if expected is not None and most < self.size else None
+        leaves_out = strategy is None and most == self.size
+        self._expected = cache(expected) if expected is not None and leaves_out else None
         self.space = SearchSpace(
             space, arch, dims, most, tuple(seeds), seed, known, shared=self._outcomes_of_shared, counts=self._is_new
         )  # fmt: skip
@@ -115,12 +115,12 @@ class Searching:
         return max(1, min(fits, most)), f"a time limit of {limits.seconds:g} s allows about so many"
 
     def expected_us(self, config: Configuration) -> float | None:
-        """Returns the expected time of a configuration in µs, if slow ones may be left out; None if nothing is known.
+        """Returns the expected time of a configuration in µs; None if it is not known, or if none may be left out.
 
-        They may be left out if all configurations are compiled by default, and not because the user wants this
-        strategy. Other strategies know the expected times, and choose themselves.
+        Slow configurations may be left out if all are compiled by default, but not if the user names the strategy.
+        Strategies that choose have the expected times already.
         """
-        if self._expected is None or not self._leaves_out:
+        if self._expected is None:
             return None
         [us] = self._expected().us([config])
         return us

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tilewright.ledger.codec import Encodable
+from tilewright.printable import plural
 from tilewright.records import Configuration, Correctness
 from tilewright.space.union import IMPLEMENTATION
 from tilewright.verify.cases import shell_word
@@ -80,7 +81,7 @@ def _word(
             return "unverified", f"{', '.join(step.covers)}: {reasons[step.configuration, step.case]}"
     right = sum(result.verdict == "correct" for result in results)
     beside = f", {len(reasons)} not compared" if reasons else ""
-    said = f"{right} case{'s' if right != 1 else ''}{beside}"
+    said = f"{plural(right, 'case')}{beside}"
     if missed:
         step = missed[0]
         return "correct on reduced shapes", f"{said}; {step.covers[0]}: {reasons[step.configuration, step.case]}"

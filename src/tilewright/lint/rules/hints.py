@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.lint.guards import on_every_call
 from tilewright.lint.rule import LintFinding, Rule
+from tilewright.printable import plural
 from tilewright.records import MachineCode, Value
 from tilewright.source import cutile
 from tilewright.source.source_file import Named, SourceFile
@@ -290,7 +291,7 @@ class NoOpHint(Rule):
             hashes = {configuration: code.code_hash for configuration, code in codes if isinstance(code, MachineCode)}
             repeats = _repeats(values, [[hashes.get(configuration) for configuration in row] for row in rows])
             if repeats:
-                around = f"{len(rows)} configuration{'s' if len(rows) != 1 else ''}"
+                around = plural(len(rows), "configuration")
                 message = f"task {task.name}: {hint} {repeats}, around {around} of workload {workload.name} on {arch}"
                 yield self.at(file, _first_mention(file, hint), message)
 

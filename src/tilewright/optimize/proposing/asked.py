@@ -20,6 +20,7 @@ from tilewright.optimize.proposed import Change, RefusedProposal, Seen
 from tilewright.optimize.proposing.gate import texts_of
 from tilewright.optimize.proposing.protocol import read_answer, request
 from tilewright.optimize.proposing.regions import regions_of
+from tilewright.printable import plural
 from tilewright.records import Json
 
 SECONDS, ATTEMPTS, FAILURES = 300.0, 10, 3
@@ -117,8 +118,7 @@ def stopped(limits: Propose, iterations: Sequence[Iteration]) -> str | None:
     rows = [each for each in iterations if each.by_proposer]
     failures = len(list(takewhile(lambda each: each.unusable, reversed(rows))))
     if failures >= limits.failures:
-        times = f"{failures} unusable answer{'s' if failures != 1 else ''}"
-        return f"{times} of the proposer in a row (--propose-failures): {rows[-1].reason}"
+        return f"{plural(failures, 'unusable answer')} of the proposer in a row (--propose-failures): {rows[-1].reason}"
     if len(rows) >= limits.attempts:
-        return f"{len(rows)} proposal{'s' if len(rows) != 1 else ''} (--propose-attempts)"
+        return f"{plural(len(rows), 'proposal')} (--propose-attempts)"
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, pairs_of, target_names
-from tilewright.playbook.analyses.integers import Integers
+from tilewright.playbook.analyses.number_kinds import Integers
 from tilewright.playbook.analyses.tile_shapes import ELEMENTWISE, REDUCTIONS, SCANS, tile_call
 from tilewright.source.syntax import Expression, Function, Source, dotted
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TypeAlias
 
-from tilewright.compile.compile import WARP_HINTS, Compiled, Unit, compile_all
+from tilewright.compile.compile import WARP_HINTS, Compiled, ExpectedUs, Unit, compile_all
 from tilewright.compile.screen import screen_compiled
 from tilewright.compile.skipped import EXPECTED_OF
 from tilewright.inspect.expected import ExpectedTimes
@@ -53,7 +53,6 @@ HINTS: tuple[Mapping[str, Value], ...] = (
 
 _Known: TypeAlias = dict[tuple[str, Configuration], Compiled]
 """The configurations that were compiled before, by workload."""
-_ExpectedUs: TypeAlias = Callable[[Unit], float | None]
 
 
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
@@ -87,12 +86,12 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
     return tuple(config for config in ranked if config in offered)
 
 
-def _expected_us(facts: KernelFacts, measured: Collection[Configuration]) -> _ExpectedUs | None:
-    """Returns a function that returns the expected time of a unit in µs; None if it is not known, or ``measured``.
+def _expected_us(facts: KernelFacts, measured: Collection[Configuration]) -> ExpectedUs | None:
+    """Returns the ``expected_us`` of `compile_all`; None if kernels in this language have no expected times.
 
-    Returns None if kernels in this language have no expected times.
+    The ``measured`` configurations have none, so they are always compiled.
     """
-    if (language_of(facts.launches[0].kernel).name,) != EXPECTED_OF:
+    if language_of(facts.launches[0].kernel).name not in EXPECTED_OF:
         return None
 
     @cache
@@ -235,7 +234,7 @@ def _ranked(
     configs: Sequence[Configuration],
     workloads: Sequence[Workload],
     known: _Known,
-    expected_us: _ExpectedUs | None,
+    expected_us: ExpectedUs | None,
     measured: Sequence[Configuration] = (),
 ) -> list[Configuration]:
     """Compiles configurations that are not ``known``, and sorts all by predicted time, the shortest first.

@@ -53,8 +53,10 @@ class TaskLaunch:
         return elements(self.code.grid) or []
 
     def text(self, node: Expression, without: Container[str] = ()) -> str:
-        """Returns the text of an expression with the values of the knobs in it, but for those in ``without``. Equal
-        texts have equal values."""
+        """Returns the text of an expression with the values of its knobs. Equal texts have equal values.
+
+        without: knobs whose values are left out.
+        """
         knobs_in = (name for name in _knobs_in(self.source, node) if name not in without)
         given = {name: f"{name}={self.shipped.get(name)!r}" for name in knobs_in}
         return " ".join((self.source.code(node), *given.values()))
@@ -71,7 +73,7 @@ class TaskLaunch:
         return {name: value for name, value in self.shipped.items() if name in knobs.hints()}
 
 
-def launch_call(source: Source, line: int) -> int:
+def launch_number(source: Source, line: int) -> int:
     """Returns the number of the ``ct.launch`` on ``line`` among these calls of the file.
 
     Raises `NotApplicable` if there is none.
@@ -117,7 +119,8 @@ def refuse_other_launches(source: Source, known: Collection[cst.Call], before: T
 def with_hints(source: Source, before: TaskLaunch, after: TaskLaunch, searched: Container[str] = ()) -> str:
     """Returns the text of the file that defines the kernel, with the hints of the launch ``after``.
 
-    The hints are set in the kernel's decorator, or where a ``replace_hints`` sets them. ``searched``: hints that stay.
+    The hints are set in the kernel's decorator, or where a ``replace_hints`` sets them.
+    searched: hints that a search of the program sets, so they stay as they are.
     """
     changed = {name: value for name, value in after.hints.items() if before.hints.get(name) != value}
     hints = {name: value for name, value in changed.items() if name not in searched}

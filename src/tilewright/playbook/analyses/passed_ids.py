@@ -25,7 +25,7 @@ def with_passed_ids(source: Source, kernel: str) -> Source:
 
     Raises `NotApplicable` if not all calls of such a function are known.
     """
-    # a function after those that it calls: it reads what they get
+    # callees first: a helper that calls them then reads their ids, and gets these as arguments, too
     for name in sorted(source.called_by([kernel]) - {kernel}, key=lambda name: (len(source.called_by([name])), name)):
         if grid_calls(source, name):
             source = _passed(source, source.functions[name], kernel)

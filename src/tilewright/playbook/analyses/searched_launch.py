@@ -90,8 +90,10 @@ class SearchedLaunch(HostLaunch):
         super().__init__(source, call, before, tensors)
 
     def parts(self) -> Sequence[Expression]:
-        """Returns grid, kernel and arguments. Those of a search are what its functions return. Of a variable, the tuple
-        is returned that it holds, so a change of it counts for the search and for the launch."""
+        """Returns grid, kernel and arguments. Those of a search are what its functions return.
+
+        For a variable, returns the tuple that it holds: if the tuple is changed, both the search and the launch are.
+        """
         if self.call is self.search:
             functions = [self._function(*which) for which in (GRID, ARGS)]
             if len(set(map(_parameter, functions))) > 1:
@@ -172,7 +174,7 @@ class SearchedLaunch(HostLaunch):
         ]
 
     def text_of(self, launch: TaskLaunch, node: Expression) -> str:
-        """Leaves out the values of what is searched: all of them are launched."""
+        """Returns the text without the values of searched knobs, because the search launches all of them."""
         return launch.text(node, without=self.fields)
 
     def statements(self, after: TaskLaunch) -> list[str]:

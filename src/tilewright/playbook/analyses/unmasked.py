@@ -11,8 +11,8 @@ from tilewright.playbook.analyses.constants import is_constant
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.helper_calls import shapes_in
-from tilewright.playbook.analyses.integers import Float32
 from tilewright.playbook.analyses.masked_tiles import FIXED, MaskedTile
+from tilewright.playbook.analyses.number_kinds import Float32
 from tilewright.playbook.analyses.unchanged import read_outside
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted

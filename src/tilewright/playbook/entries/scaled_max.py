@@ -24,8 +24,8 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import bare, fitting, operands_of
 from tilewright.playbook.analyses.helper_calls import is_scalar, may_be_imported
-from tilewright.playbook.analyses.integers import Floats
 from tilewright.playbook.analyses.loop_bounds import placed
+from tilewright.playbook.analyses.number_kinds import Floats
 from tilewright.playbook.analyses.ranges import range_of_values
 from tilewright.playbook.base import (
     HINTS_OF_TILES,

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from tilewright.coordinate.principles import PRINCIPLES
 from tilewright.ledger.agent_records import AgentChange, AgentItem, AgentMeasurement
+from tilewright.printable import plural
 from tilewright.records import Json
 from tilewright.report.agent.evidence import AgentEvidence
 from tilewright.report.sourced import NOT_MEASURED, Sourced, ids_of, key, row_json
@@ -79,8 +80,7 @@ class AgentReport:
 def kept_of(evidence: AgentEvidence) -> Sourced:
     """Formats how many of the tried changes are kept."""
     tried = evidence.tried
-    changes = f"{len(evidence.parts.kept)} of {len(tried)} change{'s' * (len(tried) != 1)}"
-    text = f"{changes} applied" if tried else "no change was made"
+    text = f"{len(evidence.parts.kept)} of {plural(len(tried), 'change')} applied" if tried else "no change was made"
     return Sourced(text, *(f"steps/{key(each.id)}" for each in tried))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.errors import TilewrightError
 from tilewright.ledger import codec
-from tilewright.playbook.analyses.host_launch import launch_call
+from tilewright.playbook.analyses.host_launch import launch_number
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Json, Value
 from tilewright.runtime.capture.described import DescribedLaunch
@@ -35,7 +35,7 @@ def launch_place(call: ProgramCall) -> ProgramLine | None:
     """Returns the innermost line of the program with a ``ct.launch``; None if there is none."""
     for place in call.places:
         with suppress(NotApplicable, TilewrightError, OSError):
-            launch_call(Source(place.file, Path(place.file).read_text()), place.line)
+            launch_number(Source(place.file, Path(place.file).read_text()), place.line)
             return place
     return None
 

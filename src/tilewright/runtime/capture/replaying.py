@@ -44,6 +44,11 @@ class WantedLaunch:
     hints: Mapping[str, Value] = field(default_factory=dict)
 
 
+def no_tensors(args: Iterable[object]) -> tuple[Value, ...]:
+    """Returns the arguments of a launch that are not tensors."""
+    return tuple(arg for arg in args if arg is None or isinstance(arg, (int, float, str)))
+
+
 @dataclass(frozen=True)
 class ReplayRequest:
     """What the process does. ``root``: the folder of the program's code. ``copy``: a folder with the changed files at
@@ -132,7 +137,7 @@ def _made(request: ReplayRequest) -> Replayed:
 
     recorder = Recorder(Path(request.answer), exact=ALWAYS, describe=True)
     CapturedCuTile().start(recorder)
-    cuda.tile.tune.exhaustive_search = partial(_found, request.wanted)
+    cuda.tile.tune.exhaustive_search = partial(_search, request.wanted)
     _answer_as(torch, request.sms, request.sm)
     sys.meta_path.insert(0, TilewrightCopied(request.root, request.copy))
     confine(Path(request.answer).parent)
@@ -169,7 +174,7 @@ def _answer_as(torch: Any, sms: int, sm: int) -> None:
     torch.cuda.get_device_capability = lambda *_: (major, minor)
 
 
-def _found(
+def _search(
     wanted: WantedLaunch, search_space: Iterable[Any], stream: object, grid_fn: object, kernel: object,
     args_fn: Callable[[Any], Iterable[Any]], hints_fn: Callable[[Any], Mapping[str, Any]] | None = None, **_: object,
 ) -> Any:  # fmt: skip
@@ -179,10 +184,9 @@ def _found(
         raise ValueError("the search has no configuration")
 
     def is_wanted(configuration: Any) -> bool:
-        numbers = tuple(each for each in args_fn(configuration) if isinstance(each, (int, float, str, type(None))))
         hints = hints_fn(configuration) if hints_fn is not None else {}
         given = {name: value for name, value in hints.items() if value is not None}
-        return numbers == wanted.numbers and given.items() <= wanted.hints.items()
+        return no_tensors(args_fn(configuration)) == wanted.numbers and given.items() <= wanted.hints.items()
 
     best = next(filter(is_wanted, configurations), configurations[0])
     measured = SimpleNamespace(config=best, mean_us=1.0, error_margin_us=0.0)

@@ -104,7 +104,7 @@ class Building:
         """False as soon as it is known that nothing can be predicted. Then no more instructions are read."""
         self._reading, self._ended = Future[None](), False
         self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, self._read, _entry)
-        self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
+        self.unfit, self.compile_unfit = self._pool.unfit, self._pool.compile_unfit
 
     def __enter__(self) -> Building:
         self._pool.__enter__()

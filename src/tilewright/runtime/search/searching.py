@@ -134,10 +134,10 @@ class _SearchRun:
             with self._building() as building:
                 self._take_reference(building)
                 self._compile_and_verify(building)
-                if building.left_out() and needs_unfit(self.ready[index].code.stack_bytes for index in self.correct):
+                if building.unfit() and needs_unfit(self.ready[index].code.stack_bytes for index in self.correct):
                     building.compile_unfit()
                     self._compile_and_verify(building)
-                for index, unfit in building.left_out().items():
+                for index, unfit in building.unfit().items():
                     self._set(index, "pruned", unfit.reason)
             return self._race()
         except NoRoom as reason:  # too little memory to compare or time trials: keep the shipped configuration
@@ -172,9 +172,9 @@ class _SearchRun:
 
     def _take_reference(self, building: Building) -> None:
         """Takes the outputs of the first of `Building.order` that works as the reference."""
-        unfit = building.left_out()
+        unfit = building.unfit()
         for index in sorted(building.order, key=lambda i: (i != self.shipped, i in unfit)):  # otherwise the order stays
-            if index in building.left_out():
+            if index in building.unfit():
                 building.compile_unfit()
             ready = building.get(index)
             if isinstance(ready, FailedTrial):
@@ -200,7 +200,7 @@ class _SearchRun:
         """
         from tilewright.compile.screen import ENOUGH_TO_START, SPILL_BYTES
 
-        expected = len(self.trials) - len(building.left_out())
+        expected = len(self.trials) - len(building.unfit())
         for done, (index, ready) in enumerate(building.all(), 1):
             self.progress("compile", done, len(self.trials), self._label(index))
             if isinstance(ready, FailedTrial):

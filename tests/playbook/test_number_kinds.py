@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from tilewright.playbook.analyses.integers import Float32, Floats, Integers
+from tilewright.playbook.analyses.number_kinds import Float32, Floats, Integers
 from tilewright.source.syntax import Source
 
 KERNEL = """

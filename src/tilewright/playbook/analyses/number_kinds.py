@@ -141,8 +141,8 @@ class _Spreading(_OneKind):
         return False
 
     @abstractmethod
-    def _names_kind(self, dtype: str) -> bool:
-        """Returns whether a dtype of this name is of this kind."""
+    def _is_dtype(self, dtype: str) -> bool:
+        """Returns whether a dtype is of this kind. ``dtype``: its name."""
 
     def _has_sum(self, statement: cst.AugAssign) -> bool:
         return True
@@ -164,7 +164,7 @@ class _Spreading(_OneKind):
     def _has_dtype(self, dtype: Expression | None) -> bool:
         if isinstance(dtype, cst.Attribute) and dtype.attr.value == "dtype":
             return self.has(dtype.value)
-        return dtype is not None and self._names_kind(dotted(dtype).rpartition(".")[2])
+        return dtype is not None and self._is_dtype(dotted(dtype).rpartition(".")[2])
 
 
 class Floats(_Spreading):
@@ -182,7 +182,7 @@ class Floats(_Spreading):
         values = [value for _, each, value in assignments_at_top(self.source) if each == name]
         return len(values) == 1 and self.has(values[0])
 
-    def _names_kind(self, dtype: str) -> bool:
+    def _is_dtype(self, dtype: str) -> bool:
         return "float" in dtype
 
     def _has_call(self, call: cst.Call) -> bool:
@@ -197,5 +197,5 @@ def _is_quotient(node: Expression) -> bool:
 class Float32(_Spreading):
     """The tiles of float32 in one function, whatever the dtypes of arrays and scalars are (but for float64)."""
 
-    def _names_kind(self, dtype: str) -> bool:
+    def _is_dtype(self, dtype: str) -> bool:
         return dtype == "float32"  # of cuda.tile, numpy or torch
