@@ -205,6 +205,16 @@ def test_a_configuration_that_the_list_has_is_not_added_again(tmp_path: Path, se
     assert text.count("yield SimpleNamespace(occupancy=2)") == 1
 
 
+def test_a_variable_that_something_else_reads_stays(tmp_path: Path, searching: None) -> None:
+    host = SEARCHED.replace("(rows, 1, 1)", "grid")
+    host = host.replace("    stream =", "    grid = (rows, 1, 1)\n    print(grid)\n    stream =")
+    with kept(tmp_path, SEARCH + host) as case:
+        [line] = case.in_program()
+        text = case.patched()
+    assert "normed makes exactly the kept launch" in line
+    assert "    grid = (rows, 1, 1)\n" in text and text.count("min(grid[0], torch") == 2
+
+
 def test_a_hint_that_was_not_searched_is_searched_too(tmp_path: Path, searching: None) -> None:
     """Only the kept configuration has it; the others keep what the kernel had."""
     host = SEARCHED.replace("occupancy=8", "num_ctas=2").replace("occupancy=4", "num_ctas=1")

@@ -21,6 +21,7 @@ from tilewright.playbook.analyses.configuration_sites import places, replaced_hi
 from tilewright.playbook.analyses.dataflow import reaching
 from tilewright.playbook.analyses.host_launch import HostLaunch, Shape, TaskLaunch, launch_calls, refuse_other_launches
 from tilewright.playbook.analyses.short_lines import with_short_lines
+from tilewright.playbook.analyses.unchanged import is_read
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Value
 from tilewright.source.cutile import SEARCHES
@@ -64,7 +65,7 @@ def with_searched_launch(
     search = search_of(source, place, after.code.kernel)
     assert search is not None, "the caller found it"
     calls = (search, launch_calls(source)[place])
-    of_search, of_launch = (SearchedLaunch(source, call, before, tensors, search) for call in calls)
+    of_search, of_launch = (SearchedLaunch(source, call, before, tensors, calls) for call in calls)
     refuse_other_launches(source, calls, before, after)
     changes = {name: value for name, value in after.shipped.items() if before.shipped.get(name, value) != value}
     new_hints = [name for name in changes if name in after.hints and name not in of_search.fields]
@@ -84,15 +85,17 @@ class SearchedLaunch(HostLaunch):
     """A call that launches the best configuration of a search; or the search, for the configurations that it tries."""
 
     def __init__(
-        self, source: Source, call: cst.Call, before: TaskLaunch, tensors: Mapping[str, Shape], search: cst.Call
-    ) -> None:
-        self.search = search
+        self, source: Source, call: cst.Call, before: TaskLaunch, tensors: Mapping[str, Shape],
+        both: tuple[cst.Call, cst.Call],
+    ) -> None:  # fmt: skip
+        self.search, self.launch = both
         super().__init__(source, call, before, tensors)
 
     def parts(self) -> Sequence[Expression]:
         """Returns grid, kernel and arguments. Those of a search are what its functions return.
 
         For a variable, returns the tuple that it holds: if the tuple is changed, both the search and the launch are.
+        If anything else reads the variable, returns the variable.
         """
         if self.call is self.search:
             functions = [self._function(*which) for which in (GRID, ARGS)]
@@ -107,7 +110,12 @@ class SearchedLaunch(HostLaunch):
     def _held(self, node: Expression) -> Expression:
         found = reaching(self.source, node.value, self.call) if isinstance(node, cst.Name) else None
         value = None if found is None else found.value
-        return node if value is None or elements(value) is None else value
+        if value is None or elements(value) is None or not isinstance(node, cst.Name):
+            return node
+        function = self.source.function_around(self.call)
+        uses = [each for each in self.source.every(cst.Name, function) if each.value == node.value]
+        around = [set(self.source.parents(use)) for use in uses if is_read(self.source, use)]
+        return value if all({self.search, self.launch} & parents for parents in around) else node
 
     def _function(self, name: str, place: int) -> cst.Lambda:
         given = argument(self.search, name, place)
