@@ -9,7 +9,6 @@ numbers of the task's arguments are the program's arguments at the same places. 
 
 from __future__ import annotations
 
-import ast
 import builtins
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import libcst as cst
 from tilewright.playbook.analyses.configuration_sites import written
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, reaching
 from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.analyses.short_lines import with_short_lines
+from tilewright.playbook.analyses.short_lines import on_one_line, with_short_lines
 from tilewright.playbook.analyses.task_code import LaunchCode, inserted, launch_of
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.records import Value
@@ -256,8 +255,7 @@ class HostLaunch:
                 changes[part] = fitting(source, part, text)
         translated = node.visit(_Replaced(changes))
         assert isinstance(translated, cst.CSTNode)
-        text = source.code(translated)  # the task's own line breaks have the indentation of the task
-        return ast.unparse(ast.parse(f"({text})", mode="eval")) if "\n" in text else text
+        return on_one_line(source.code(translated))  # its line breaks have the indentation of the task
 
     def _text(self, after: TaskLaunch, node: Expression) -> str | None:
         """Returns the program's text for an expression of the task; None if its parts are to be translated."""

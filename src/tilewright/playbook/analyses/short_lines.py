@@ -38,6 +38,11 @@ def with_short_lines(before: str, after: str) -> str:
     return after
 
 
+def on_one_line(text: str) -> str:
+    """Returns an expression that may have line breaks as one line."""
+    return ast.unparse(ast.parse(f"({text})", mode="eval")) if "\n" in text else text
+
+
 def _meaning(text: str) -> str | None:
     """Returns the syntax tree as a string; None if ``text`` is not valid Python."""
     try:
