@@ -97,7 +97,7 @@ def test_a_space_of_20_000_takes_as_much_memory_as_one_of_200(tmp_path: Path) ->
     small, usual = ran(written(tmp_path, 5, 10), "--candidates", "12")
     assert large["searched"] == {
         "strategy": "halving", "compiled": 12, "of": 19700, "exact": True,
-        "why": "the limit --candidates 12 was reached", "shared": 0,
+        "why": "the limit --candidates 12 was reached", "shared": 0, "slow": 0,
     }  # fmt: skip
     assert (small["searched"]["strategy"], small["searched"]["of"]) == ("exhaustive", 200)
     assert len(large["candidates"]) == len(small["candidates"]) == 12
