@@ -51,7 +51,7 @@ from typing import Any
 from common import BENCH, file_of, lines_of, made_here
 
 from tilewright.compile.screen import RACED, ScreenRow, ranking, screen, work_of
-from tilewright.compile.skipped import EXPECTED_SLOWER
+from tilewright.compile.skipped import EXPECTED_SLOWER, expected_slow
 from tilewright.errors import MachineError
 from tilewright.hardware.architectures import board
 from tilewright.hardware.boards import Board
@@ -308,8 +308,8 @@ def without_slow(workloads: Sequence[Recorded]) -> dict[float, Any]:
     for factor in FACTORS:
         saved, every, left, lost = 0.0, 0.0, 0, []
         for each, us in zip(workloads, expected, strict=True):
-            known = [time for time in us.values() if time]
-            slow = {config for config, time in us.items() if time and time > factor * min(known)} - {each.space.shipped}
+            known = {config: time for config, time in us.items() if time}
+            slow = expected_slow(known, factor).keys() - {each.space.shipped}
             saved += sum(each.compile_seconds[config] for config in slow)
             every += sum(each.compile_seconds.values())
             left += len(slow)

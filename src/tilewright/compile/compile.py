@@ -156,15 +156,16 @@ def _leaving_out_slow(
 
     def leave_out() -> None:
         reasons: dict[int, NotStarted] = {}
-        for name in dict.fromkeys(unit.workload.name for unit in units):
+        workloads: dict[str, list[int]] = {}
+        for index, unit in enumerate(units):
+            workloads.setdefault(unit.workload.name, []).append(index)
+        for indices in workloads.values():
             expected: dict[int, float] = {}
-            for index, unit in enumerate(units):
+            for index in indices:
                 if ended.is_set() or not pool.has_waiting:
                     return
-                if unit.workload.name != name:
-                    continue
                 try:
-                    us = expected_us(unit)
+                    us = expected_us(units[index])
                 except Exception:  # a kernel of a kind that nobody expected: it is compiled as a whole
                     return
                 if us:

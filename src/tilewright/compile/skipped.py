@@ -17,9 +17,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.records import Failed
 
+Key = TypeVar("Key")
 EXPECTED_OF = ("cutile",)
 """The languages of kernels that have expected times. Those of others were never compared with measured times."""
 NEAR = 1.1
@@ -65,11 +67,14 @@ class ExpectedSlow(NotStarted):
         return fastest_us is None or self.us <= MAY_WIN * fastest_us
 
 
-def expected_slow(expected: Mapping[int, float]) -> dict[int, ExpectedSlow]:
-    """Returns the candidates of one workload to leave out. ``expected``: the expected time of each, in µs."""
+def expected_slow(expected: Mapping[Key, float], slower: float = EXPECTED_SLOWER) -> dict[Key, ExpectedSlow]:
+    """Returns the candidates of one workload to leave out.
+
+    expected: the expected time of each, in µs. slower: as `EXPECTED_SLOWER`.
+    """
     least = min(expected.values(), default=0.0)
     why = "not compiled: expected to take {:.2g}× the shortest expected time"
-    slow = {key: us for key, us in expected.items() if us > EXPECTED_SLOWER * least}
+    slow = {key: us for key, us in expected.items() if us > slower * least}
     return {key: ExpectedSlow("compile", why.format(us / least), us=us) for key, us in slow.items()}
 
 

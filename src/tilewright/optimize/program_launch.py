@@ -105,11 +105,11 @@ class _Program:
         number = launch_number(Source(file.name, old[file]), self.place.line)
         shapes = {name: tensor.shape for name, tensor in self.task.tensors.items()}
         source, searched = Source(file.name, new[file]), set[str]()
-        is_searched = search_of(source, number, after.code.kernel) is not None
-        if not is_searched:
+        search = search_of(source, number, after.code.kernel)
+        if search is None:
             text = with_launch(source, number, before, after, shapes)
         else:
-            text, searched = with_searched_launch(source, number, before, after, shapes, self._facts)
+            text, searched = with_searched_launch(source, search, number, before, after, shapes, self._facts)
         texts = {**new, file: text}
         for path in texts:
             source = Source(path.name, texts[path])
@@ -117,7 +117,7 @@ class _Program:
                 texts[path] = with_hints(source, before, after, searched)
         self._refuse_other(self.task, old, "as it was, ")
         self._refuse_other(self.incumbent.task, texts, "with the patch, ")
-        return texts, is_searched
+        return texts, search is not None
 
     @property
     def _facts(self) -> KernelFacts:

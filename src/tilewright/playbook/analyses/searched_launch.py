@@ -55,15 +55,15 @@ def search_of(source: Source, place: int, kernel: str) -> cst.Call | None:
 
 
 def with_searched_launch(
-    source: Source, place: int, before: TaskLaunch, after: TaskLaunch, tensors: Mapping[str, Shape], facts: KernelFacts
-) -> tuple[str, set[str]]:
+    source: Source, search: cst.Call, place: int, before: TaskLaunch, after: TaskLaunch,
+    tensors: Mapping[str, Shape], facts: KernelFacts,
+) -> tuple[str, set[str]]:  # fmt: skip
     """Returns the program's text with the launch ``after`` in place of ``before``, and the knobs that are searched.
 
-    The arguments are those of `host_launch.with_launch`, and the facts of the untouched task, which ships what the
-    program launched. Raises `NotApplicable` with the reason if the launch cannot be written there.
+    search: the search of the launch (`search_of`). facts: of the untouched task, which ships what the program launched.
+    The other arguments are those of `host_launch.with_launch`.
+    Raises `NotApplicable` with the reason if the launch cannot be written there.
     """
-    search = search_of(source, place, after.code.kernel)
-    assert search is not None, "the caller found it"
     calls = (search, launch_calls(source)[place])
     of_search, of_launch = (SearchedLaunch(source, call, before, tensors, calls) for call in calls)
     refuse_other_launches(source, calls, before, after)
@@ -137,32 +137,40 @@ class SearchedLaunch(HostLaunch):
     def fields(self) -> dict[str, str]:
         """The knobs of the task that are searched, and the fields that hold them."""
         found = {knob: dotted(mine).rpartition(".")[2] for knob, mine in self._passed()}
-        hints = argument(self.search, *HINTS)
-        listed = hints.body.elements if isinstance(hints, cst.Lambda) and isinstance(hints.body, cst.Dict) else ()
-        for each in listed:
+        if (written := self._hints()) is None:
+            return found
+        parameter, listed = written
+        for each in listed.elements:
             if isinstance(each, cst.DictElement) and isinstance(each.key, cst.SimpleString):
                 owner, _, name = dotted(each.value).rpartition(".")
-                if isinstance(hints, cst.Lambda) and owner == _parameter(hints):
+                if owner == parameter:
                     found[str(each.key.evaluated_value)] = name
         return found
+
+    def _hints(self) -> tuple[str, cst.Dict] | None:
+        """Returns the parameter and the result of the function of hints; None if it does not return a dictionary."""
+        hints = argument(self.search, *HINTS)
+        if isinstance(hints, cst.Lambda) and isinstance(hints.body, cst.Dict):
+            return _parameter(hints), hints.body
+        return None
 
     def with_hints(self, names: Sequence[str], before: Mapping[str, Value]) -> dict[cst.CSTNode, Replacement]:
         """Returns the changes with which further hints are searched, too. Configurations without them keep the hints
         ``before``. Empty if the program does not write its hints in the search and in one ``replace_hints``."""
-        hints, calls = argument(self.search, *HINTS), self._replaced()
-        if not names or not isinstance(hints, cst.Lambda) or not isinstance(hints.body, cst.Dict) or len(calls) != 1:
+        written, calls = self._hints(), self._replaced()
+        if not names or written is None or len(calls) != 1:
             return {}
-        [call] = calls
+        (parameter, old), [call] = written, calls
         owners = {dotted(value).rpartition(".")[0] for value in keywords(call).values()}
         if len(owners) != 1 or "" in owners:
             return {}
-        body, called = hints.body, call
+        body, called = old, call
         for name in names:
             text = f'getattr({{}}, "{name}", {before.get(name)!r})'
-            entry = cst.DictElement(cst.SimpleString(f'"{name}"'), cst.parse_expression(text.format(_parameter(hints))))
+            entry = cst.DictElement(cst.SimpleString(f'"{name}"'), cst.parse_expression(text.format(parameter)))
             body = body.with_changes(elements=[*body.elements, entry])
             called = with_argument(called, name, text.format(*owners))
-        return {hints.body: body, call: called}
+        return {old: body, call: called}
 
     def _replaced(self) -> list[cst.Call]:
         """Returns the ``replace_hints`` of the searched kernel in the function of the search."""
@@ -184,10 +192,6 @@ class SearchedLaunch(HostLaunch):
     def text_of(self, launch: TaskLaunch, node: Expression) -> str:
         """Returns the text without the values of searched knobs, because the search launches all of them."""
         return launch.text(node, without=self.fields)
-
-    def statements(self, after: TaskLaunch) -> list[str]:
-        """Returns no statements, because nothing can precede the launches of a search."""
-        return []
 
     def _text(self, after: TaskLaunch, node: Expression) -> str | None:
         given = dict(self.assigned_in(after))
