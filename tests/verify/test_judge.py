@@ -43,6 +43,22 @@ def test_pieces_of_a_host_array_meet_those_of_a_tensor(monkeypatch: pytest.Monke
     assert found.total == pytest.approx(error_of(out.numpy(), ref).total)
 
 
+@pytest.mark.parametrize("size", [16, 160])
+def test_the_host_waits_as_often_for_many_pieces_as_for_one(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(Tensors):
+        copies = 0
+
+        def numbers(self, rows: Any) -> Any:
+            self.copies += 1
+            return super().numbers(rows)
+
+    monkeypatch.setattr("tilewright.verify.arrays.CHUNK", 16)
+    arrays, ref = Counting(torch), torch.arange(size, dtype=torch.float32)
+    judge_finite("y", ref, arrays)
+    error_of(ref, ref + 1, arrays)
+    assert arrays.copies == 3
+
+
 @given(PAIRS)
 def test_verdicts_are_the_same(pair: tuple[Any, Any]) -> None:
     out, ref = pair

@@ -55,13 +55,17 @@ class Arrays:
     def finite(self, piece: Array) -> Array:
         return np.isfinite(piece)
 
-    def sum_of_squares(self, piece: Array) -> float:
-        return float(np.dot(piece, piece))
+    def sum_of_squares(self, piece: Array) -> Any:
+        return np.dot(piece, piece)
 
-    def largest(self, piece: Array) -> tuple[float, int]:
-        """Returns the largest element and its index. ``piece`` must not be empty."""
-        index = int(piece.argmax())
-        return float(piece[index]), index
+    def largest(self, piece: Array) -> tuple[Any, Any]:
+        """Returns the largest element and its index, as scalars for `numbers`. ``piece`` must not be empty."""
+        index = piece.argmax()
+        return piece[index], index
+
+    def numbers(self, rows: Iterable[Sequence[Any]]) -> Iterable[list[float]]:
+        """Returns rows of scalars that other operations returned as numbers."""
+        return (list(map(float, row)) for row in rows)
 
 
 class Tensors(Arrays):
@@ -103,12 +107,18 @@ class Tensors(Arrays):
         mask: Array = self._torch.isfinite(piece)
         return mask
 
-    def sum_of_squares(self, piece: Array) -> float:
-        return float((piece * piece).sum())  # not `dot`: that would start cuBLAS
+    def sum_of_squares(self, piece: Array) -> Any:
+        return (piece * piece).sum()  # not `dot`: that would start cuBLAS
 
-    def largest(self, piece: Array) -> tuple[float, int]:
-        value, index = self._torch.max(piece, 0)
-        return float(value), int(index)
+    def largest(self, piece: Array) -> tuple[Any, Any]:
+        return tuple(self._torch.max(piece, 0))
+
+    def numbers(self, rows: Iterable[Sequence[Any]]) -> Iterable[list[float]]:
+        """Copies all rows to the host at once. Each copy waits for all work before it, so one a piece would leave the
+        device idle."""
+        on_device = [self._torch.stack([self.wide(scalar) for scalar in row]) for row in rows]
+        numbers: list[list[float]] = self._torch.stack(on_device).tolist()
+        return numbers
 
     def _pieces(self, array: Array, devices: Sequence[Any]) -> Iterator[Any]:
         here = isinstance(array, self._torch.Tensor)

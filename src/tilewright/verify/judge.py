@@ -103,7 +103,8 @@ def judge_memory(memory: RunMemory) -> None:
 
 def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
     """Raises `Wrong` if an element of an output is NaN or infinite."""
-    if not all(arrays.each(lambda piece: bool(arrays.finite(arrays.wide(piece)).all()), out)):
+    finite = arrays.numbers(arrays.each(lambda piece: (arrays.finite(arrays.wide(piece)).all(),), out))
+    if not all(number for (number,) in finite):
         raise Wrong(f"'{name}' is not finite everywhere, or not written")
 
 

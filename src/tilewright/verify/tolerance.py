@@ -265,34 +265,31 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
     if not size:
         return NO_ERROR
 
-    def squares_of(piece: Array) -> float:
+    def squares_of(piece: Array) -> tuple[Any]:
         with np.errstate(all="ignore"):
-            return arrays.sum_of_squares(_scale(arrays, piece, special))
+            return (arrays.sum_of_squares(_scale(arrays, piece, special)),)
 
-    squares = sum(arrays.each(squares_of, ref))
-    rms = math.sqrt(squares / size)
+    squares = sum(number for (number,) in arrays.numbers(arrays.each(squares_of, ref)))
+    rms, starts = math.sqrt(squares / size), [0]
 
-    def measured(a: Array, b: Array) -> tuple[float, int, Any, Any, float, int]:
-        """Compares two flat pieces, and returns the numbers that `error_of` combines.
-
-        These are the largest scaled distance, its index and its two elements, the summed squares of the distances, and
-        the size of the piece.
-        """
+    def measured(a: Array, b: Array) -> tuple[Any, Any, Any]:
+        """Compares two flat pieces. Returns the largest scaled distance, its index, and the summed squares of the
+        distances."""
+        starts.append(starts[-1] + math.prod(b.shape))
         with np.errstate(all="ignore"):
             distance = _distance(arrays, a, b, negligible, special)
             scale = _scale(arrays, b, special) + rms
             scaled = distance / arrays.where(scale < 1e-300, 1e-300, scale)
             scaled = arrays.where(~arrays.finite(scaled), math.inf, scaled)  # also if the reference is NaN
-            largest, at = arrays.largest(scaled)
-            return largest, at, a[at], b[at], arrays.sum_of_squares(distance), math.prod(b.shape)
+            return *arrays.largest(scaled), arrays.sum_of_squares(distance)
 
-    worst, off, start = Error(-1.0, 0.0, (), 0.0, 0.0), 0.0, 0
-    for largest, at, got, wanted, squared, count in arrays.each(measured, out, ref):
-        if largest > worst.worst:
-            index = tuple(int(i) for i in np.unravel_index(start + at, shape))
-            worst = Error(largest, 0.0, index, float(got), float(wanted))
-        off += squared
-        start += count
+    pieces = list(arrays.numbers(arrays.each(measured, out, ref)))
+    place = max(range(len(pieces)), key=lambda place: pieces[place][0])
+    largest, at, _ = pieces[place]
+    flat = starts[place] + int(at)
+    index = tuple(int(i) for i in np.unravel_index(flat, shape))
+    worst = Error(largest, 0.0, index, float(out.reshape(-1)[flat]), float(ref.reshape(-1)[flat]))
+    off = sum(squared for *_, squared in pieces)
     total = math.sqrt(off) / math.sqrt(squares) if squares else (math.inf if off else 0.0)
     return replace(worst, total=total if math.isfinite(total) else math.inf)
 

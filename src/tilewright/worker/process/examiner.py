@@ -55,6 +55,8 @@ class DeviceExaminer:
         self.task, self.dims, self.seed, self.backend = task, dict(dims), seed, backend
         self.buffers = Buffers(task, dims, backend)
         self._agreed: dict[int, dict[str, Array]] = {}
+        self._checksums: dict[int, dict[str, int]] = {}
+        """The checksums of the inputs, by their seed."""
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
         values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
@@ -179,7 +181,9 @@ class DeviceExaminer:
         """Runs a candidate on one draw. Returns error / allowed error, or raises `Wrong`."""
         self.buffers.draw(draw.seed)
         replaced = [*self.task.in_place.values()] if in_place else []
-        memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
+        if draw.seed not in self._checksums:
+            self._checksums[draw.seed] = self.buffers.checksums()
+        memory = DeviceMemory(self.buffers, self._checksums[draw.seed], replaced)
         self.buffers.poison(draw.poison)
         self.backend.run(runner)
         try:

@@ -1,0 +1,75 @@
+"""Tunes what `optimize` left: a configuration for each workload of the patched operations.
+
+    python bench/tilegym/tune_patched.py PATCHES [--only NAME …] [--out FILE.json]
+
+PATCHES is a folder with ``<task>.patch`` files, as `run.py` leaves it. `optimize` keeps one configuration for all
+workloads of a task. TileGym searches one for each, so a user tunes the patched kernel as well. Each patch is applied
+to a copy of the installed package, and `tilewright tune` runs on the copy. The speedup is over the configuration that
+`optimize` kept, in one race.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+from common import made_here, need_gpu
+from confirm import patched_copy
+from operations import EAGER, OPERATIONS, workloads_of
+
+
+def tuned(where: str, operation: str, patch: Path) -> list[dict[str, Any]]:
+    """One row a workload of the task ``where``."""
+    launched = ("--launch", "eager") if operation in EAGER else ()
+    command = [sys.executable, "-m", "tilewright", "tune", where, "--json", "--no-store", *launched]
+    with tempfile.TemporaryDirectory(prefix="tilegym-") as name:
+        path = os.pathsep.join(
+            [str(patched_copy(patch, Path(name))), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        )
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    if done.returncode:
+        return [{"operation": operation, "failed": done.stderr[-2000:], "returncode": done.returncode}]
+    found = []
+    for result in json.loads(done.stdout)["workloads"]:
+        best = result["best"] or {}
+        row = {
+            "operation": operation, "workload": result["workload"],
+            "kept": result["shipped"], "kept_us": result["shipped_us"],
+            "best": best.get("config"), "best_us": best.get("measured_us"),
+            "speedup": result["speedup_over_shipped"], "reason": result["reason"],
+        }  # fmt: skip
+        print(
+            f"{operation} {row['workload']}: {row['kept_us']} -> {row['best_us']} µs, {row['speedup']}x, {row['best']}",
+            flush=True,
+        )
+        found.append(row)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("patches", type=Path)
+    parser.add_argument("--only", nargs="*", choices=OPERATIONS, metavar="NAME")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    need_gpu()
+    record: dict[str, Any] = {**made_here(), "rows": []}
+    for operation in given.only or OPERATIONS:
+        for where in workloads_of(operation):
+            patch = given.patches / f"{where.rpartition(':')[2]}.patch"
+            if patch.exists():
+                record["rows"] += tuned(where, operation, patch)
+            if given.out:
+                given.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
