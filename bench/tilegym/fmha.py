@@ -25,7 +25,7 @@ globals().update(as_launched.tasks(
     serves=lambda S, D: attention.serves(D) and S % 128 == 0,
     independent=("B", "H"),
     constants={"TILE_M": (64, 128), "TILE_N": (32, 64, 128)},
-    hints={"occupancy": (1, 2), "num_worker_warps": (None, 4, 8)},
+    hints={"occupancy": (1, 2, 4), "num_worker_warps": (None, 4, 8)},
     workloads={
         "causal": {"B": 4, "H": 32, "S": 4096, "D": 128, "causal": True},
         "full": {"B": 4, "H": 32, "S": 4096, "D": 128, "causal": False},

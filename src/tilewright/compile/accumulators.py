@@ -18,6 +18,7 @@ from tilewright.compile.skipped import NotStarted
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import WARP
 from tilewright.languages.base import Language, Lowered
+from tilewright.records import Configuration
 from tilewright.task.task import Launch
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry, Op
@@ -114,8 +115,21 @@ def registers(entry: KernelEntry, arch: str) -> int:
     The hints in the code determine how many threads issue products.
     """
     hints = {**entry.hints.get("default", {}), **entry.hints.get(arch, {})}
-    warps = hints.get("num_worker_warps_per_cta", WORKER_WARPS) * hints.get("num_cta_in_cga", 1)
-    return REGISTERS * WARP * warps
+    return _registers(hints.get("num_worker_warps_per_cta"), hints.get("num_cta_in_cga"))
+
+
+def _registers(worker_warps: object, ctas: object) -> int:
+    """Returns the registers of so many warps and CTAs; of the default numbers if they are not set."""
+    warps = worker_warps if isinstance(worker_warps, int) else WORKER_WARPS
+    return REGISTERS * WARP * warps * (ctas if isinstance(ctas, int) else 1)
+
+
+def is_likely_unfit(configuration: Configuration, tile_sizes: Iterable[int], arch: str) -> bool:
+    """Guesses whether accumulators cannot fit, before the front end has run: whether a float32 tile with the two
+    largest of ``tile_sizes`` cannot."""
+    largest = sorted(tile_sizes)[-2:]
+    there = _registers(configuration.get("num_worker_warps"), configuration.get("num_ctas"))
+    return arch == "sm_90" and len(largest) == 2 and math.prod(largest) > there
 
 
 def _can_be_extent(value: object) -> bool:

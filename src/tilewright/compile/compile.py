@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
+from tilewright.compile.accumulators import is_likely_unfit
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.skipped import CompileLimit, NotStarted, expected_slow
 from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, in_task
@@ -125,7 +126,7 @@ def compile_all(
 
     limit = None if limit_of is None else lambda index: limit_of(units[index])
     with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all, limit_of=limit, kept=kept) as pool:
-        for index in _longest_first(each_task, units):
+        for index in _in_order(each_task, units, unfit_last=not unfit):
             if stopped():
                 raise Stopped
             task, unit = each_task[index], units[index]
@@ -280,28 +281,41 @@ def effort(constants: Iterable[tuple[str, object]]) -> float:
         long side. With more warps, each warp has less work.
     """
     named = {name: value for name, value in constants if type(value) is int and value > 0}
-    sizes = [value for name, value in named.items() if _TILE.search(name)]
+    sizes = _tile_sizes(named)
     warps = next((named[hint] for hint in WARP_HINTS if hint in named), WARPS)
     return max(sizes, default=1) * math.sqrt(math.prod(sizes)) / warps
 
 
-def _longest_first(tasks: Sequence[Task], units: Sequence[Unit]) -> list[int]:
+def _tile_sizes(constants: Mapping[str, Value]) -> list[int]:
+    return [value for name, value in constants.items() if type(value) is int and value > 0 and _TILE.search(name)]
+
+
+def _in_order(tasks: Sequence[Task], units: Sequence[Unit], unfit_last: bool) -> list[int]:
     """Returns the indices of the units, workload by workload. Within a workload, the slowest to compile are first.
 
     Units that differ only in hints share most of the front end's work. So all units of a kernel are at the place of its
     slowest one: the compilers get the first units sooner.
+
+    unfit_last: whether units that are likely to be skipped, because their accumulators cannot fit, come last. Otherwise
+        the compilers would wait while the front end works on them.
     """
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
     efforts = [-effort(unit.configuration.items()) for unit in units]
-    kernels = [_kernel_of(task, unit) for task, unit in zip(tasks, units, strict=True)]
+    last = [
+        unfit_last and is_likely_unfit(unit.configuration, _tile_sizes(unit.configuration), unit.board.arch)
+        for unit in units
+    ]
+    kernels = [(*_kernel_of(task, unit), last[at]) for at, (task, unit) in enumerate(zip(tasks, units, strict=True))]
     slowest: dict[Hashable, tuple[float, int]] = {}
     for index, kernel in enumerate(kernels):
         slowest[kernel] = min(slowest.get(kernel, (0.0, 0)), (efforts[index], index))
-    order = [(position[unit.workload.name], *slowest[kernels[at]], efforts[at]) for at, unit in enumerate(units)]
+    order = [
+        (position[unit.workload.name], last[at], *slowest[kernels[at]], efforts[at]) for at, unit in enumerate(units)
+    ]
     return sorted(range(len(units)), key=order.__getitem__)
 
 
-def _kernel_of(task: Task, unit: Unit) -> Hashable:
+def _kernel_of(task: Task, unit: Unit) -> tuple[Hashable, ...]:
     """Returns a key that is equal for units of one task and workload whose configurations differ only in hints."""
     constants = ((name, value) for name, value in unit.configuration.items() if name not in task.space.hints)
     return id(task), unit.workload.name, *constants
