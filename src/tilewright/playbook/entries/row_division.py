@@ -44,7 +44,7 @@ from tilewright.playbook.analyses.number_kinds import Float32
 from tilewright.playbook.analyses.online_loops import reads_of
 from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import REDUCTIONS, is_true, new_axes, same_elements, tile_call
-from tilewright.playbook.base import HINTS_OF_TILES, Effect, EntryDescription, KernelFacts, Site, refusal, refused_at
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, refusal, refused_at
 from tilewright.playbook.rewriting import Rewritable, Rewriting, preceded
 from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
 
@@ -70,7 +70,6 @@ class RowDivision(Rewriting[Rewritable[Expression]]):
         when_not="quotients in bfloat16 or float32; a divisor for each element; a quotient that is used twice",
         priority={"memory": 7, "balanced": 6, "compute": 6},
         eases=("conversions and special functions", "issue slots"),
-        together=HINTS_OF_TILES,
         order=138,
         effect=Effect(1.0, 1.08, "TileGym's attention with a window of 512: 7 % less time, H200", "2026-12-01"),
     )
@@ -146,9 +145,7 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     _check_operands(source, function, quotient)
     half, line = _half_if(source, node), _line_of(source, node)
     fresh = partial(fresh_in, source, function.name.value)
-    lines, new = _corrected(source, quotient, fresh)
-    if half:
-        new += f" if {half} else {source.code(bare(node))}"
+    lines, new = _corrected(source, quotient, half, fresh)
     if not isinstance(source.parent(node), cst.Assign):
         name = fresh("quotient")
         lines.append(f"{name} = {new}")
@@ -157,8 +154,9 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     return source.replaced({node: fitting(source, node, new), line: partial(preceded, statements)})
 
 
-def _corrected(source: Source, quotient: RowQuotient, fresh: Callable[[str], str]) -> tuple[list[str], str]:
-    """Returns the statements before a quotient, and the text of the quotient. ``fresh``: makes a name new."""
+def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
+    """Returns the statements before a quotient, and the text of the quotient. ``half``: the test that it becomes
+    float16; "" if it always does. ``fresh``: makes a name new."""
     where, absolute = imported(source, "where"), imported(source, "abs")
     lines, divisor = list[str](), source.code(bare(quotient.divisor))
     if not isinstance(quotient.divisor, cst.Name):
@@ -166,17 +164,18 @@ def _corrected(source: Source, quotient: RowQuotient, fresh: Callable[[str], str
         divisor = name
     power, scale, scaled, inverse = map(fresh, ("power", "scale", "scaled", "inverse"))
     dividend, product, corrected = map(fresh, ("dividend", "product", "corrected"))
-    size = f"{absolute}({divisor})"
+    size, divided = f"{absolute}({divisor})", factor_of(source, quotient.dividend)
     lines += [
         f"{power} = {where}({size} > 2.0**64, 2.0**-64, {where}({size} < 2.0**-64, 2.0**64, 1.0))",
         f"{scale} = {where}({divisor} < 0.0, -{power}, {power})",
         f"{scaled} = {divisor} * {scale}",
         f"{inverse} = 1.0 / {scaled}",
-        f"{dividend} = {factor_of(source, quotient.dividend)} * {scale}",
+        f"{dividend} = {divided} * {scale}",
         f"{product} = {dividend} * {inverse}",
         f"{corrected} = -({product} * {scaled} - {dividend}) * {inverse} + {product}",
     ]
-    return lines, f"{where}({absolute}({corrected}) < 2.0**64, {corrected}, {product})"
+    new = f"{where}({absolute}({corrected}) < 2.0**64, {corrected}, {product})"
+    return lines, f"{new} if {half} else {divided} / {divisor}" if half else new
 
 
 def _check_operands(source: Source, function: Function, quotient: RowQuotient) -> None:
