@@ -17,10 +17,13 @@ from tilewright.hardware.architectures import default_board
 from tilewright.hardware.boards import Board
 from tilewright.optimize.choosing import Past, proposals
 from tilewright.playbook import catalogue
+from tilewright.playbook.base import Entry
 from tilewright.playbook.entries.bounded_maximum import ENTRY as BOUNDED
 from tilewright.playbook.entries.bounded_maximum import NO_MAXIMUM
 from tilewright.playbook.entries.mask_split import BRANCH, THREE_LOOPS
 from tilewright.playbook.entries.mask_split import ENTRY as MASK_SPLIT
+from tilewright.playbook.entries.row_division import ENTRY as ROW_DIVISION
+from tilewright.playbook.entries.row_division import INVERSE
 from tilewright.playbook.entries.scaled_max import ENTRY as SCALED_MAX
 from tilewright.records import Configuration
 from tilewright.source.syntax import Source
@@ -274,6 +277,19 @@ def test_a_maximum_that_is_scaled_later_changes_no_bit(scaling: str, tmp_path: P
         attended(text.replace("scaling = 1.0 / math.sqrt(D)", f"scaling = {scaling}"), task, tmp_path) for text in texts
     )
     assert after == [before] * len(site.values)
+
+
+@pytest.mark.parametrize("before", [(), (MASK_SPLIT, SCALED_MAX)], ids=["as it ships", "after other changes"])
+def test_one_division_a_row_changes_no_bit(before: tuple[Entry, ...], tmp_path: Path) -> None:
+    task = task_of("swa_attention")
+    (path,) = editable_files(task)
+    source, facts = Source(path.name, path.read_text()), facts_of(task)
+    shipped = attended(source.text, task, tmp_path)
+    for entry, value in (*((each, None) for each in before), (ROW_DIVISION, INVERSE)):
+        (site,) = entry.sites(source, facts)
+        source = Source(path.name, entry.apply(source, site, value or site.values[0]))
+    assert source.text.count("inverse = 1.0 / scaled") == 1
+    assert attended(source.text, task, tmp_path) == shipped
 
 
 def test_attention_for_gemma_keeps_no_maximum(tmp_path: Path) -> None:

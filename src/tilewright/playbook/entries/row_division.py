@@ -1,0 +1,245 @@
+"""Divides the rows of a float32 tile by one value each with one exact division a row, if the quotients become float16.
+
+    out = x / ct.expand_dims(l, axis=1)
+
+becomes
+
+    divisor = ct.expand_dims(l, axis=1)
+    power = ct.where(ct.abs(divisor) > 2.0**64, 2.0**-64, ct.where(ct.abs(divisor) < 2.0**-64, 2.0**64, 1.0))
+    scale = ct.where(divisor < 0.0, -power, power)
+    scaled = divisor * scale
+    inverse = 1.0 / scaled
+    dividend = x * scale
+    product = dividend * inverse
+    corrected = -(product * scaled - dividend) * inverse + product
+    out = ct.where(ct.abs(corrected) < 2.0**64, corrected, product)
+
+An exact quotient takes about ten instructions and a branch for each element, the last four lines take six. cuda.tile
+fuses a product at the left of + or - with the sum. So the remainder, `product * scaled - dividend`, is exact. In this
+order of its terms the remainder of a zero is +0, and a quotient keeps the sign of its zero if the divisor is positive.
+
+The result is equal to the bit. Let a and b, from 1 to 2, be the mantissas of dividend and divisor, and u the distance
+of floats at a / b. The inverse is within 2^-25 of 1 / b, so the product is within 1.5 u of a / b. Its remainder may
+have 25 bits, and loses the last. So the corrected quotient is within 7 · 2^-48 / b of a / b before it is rounded. It
+can round to another float than a / b only if a / b is that close to the middle of two floats. The test of this entry
+computes all such pairs, 70 million, and all are right.
+
+Powers of 2 keep the inverse normal, and the remainder of all dividends from 2^-102. What is less gives less than 2^-38,
+which is 0 in float16. What is infinite in float16, or no number after the correction, takes the product. In bfloat16 or
+float32 small quotients would differ, so a kernel for several dtypes keeps the division for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, parameters, reaching
+from tilewright.playbook.analyses.expressions import bare, factor_of, fitting, imported, operands_of
+from tilewright.playbook.analyses.helper_calls import shapes_in
+from tilewright.playbook.analyses.number_kinds import Float32
+from tilewright.playbook.analyses.online_loops import reads_of
+from tilewright.playbook.analyses.task_code import fresh_in, passed
+from tilewright.playbook.analyses.tile_shapes import REDUCTIONS, is_true, new_axes, same_elements, tile_call
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, refusal, refused_at
+from tilewright.playbook.rewriting import Rewritable, Rewriting, preceded
+from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
+
+INVERSE = "one inverse a row"
+_CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda, cst.ListComp, cst.GeneratorExp, cst.NamedExpr)
+
+
+@dataclass(frozen=True, eq=False)
+class RowQuotient:
+    """The ``node`` of a quotient. The divisor has fewer elements than the dividend, as far as the text shows it."""
+
+    node: Expression
+    dividend: Expression
+    divisor: Expression
+
+
+class RowDivision(Rewriting[Rewritable[Expression]]):
+    about = EntryDescription(
+        id="row_division",
+        name="one division a row",
+        what="float32 quotients by a value a row as products with its inverse, corrected to the rounding of a division",
+        when="rows that are divided by their sum or root and cast to float16: attention, softmax, norms",
+        when_not="quotients in bfloat16 or float32; a divisor for each element; a quotient that is used twice",
+        priority={"memory": 7, "balanced": 6, "compute": 6},
+        eases=("conversions and special functions", "issue slots"),
+        order=138,
+        effect=Effect(1.0, 1.08, "TileGym's attention with a window of 512: 7 % less time, H200", "2026-12-01"),
+    )
+    missing = "no quotient by a value a row begins here"
+    most = 4
+
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        arrays = [array for launch in facts.launches for array in launch.args]
+        if any(_dtype_of(array) == "float64" for array in arrays):
+            return []
+        found = []
+        for place in self.found(source, facts):
+            if not refusal(place.rewrites[INVERSE]) and _is_half(source, facts, place.node):
+                found.append(place.site(source))
+        return found[: self.most]
+
+    def places(self, source: Source, function: Function) -> Iterator[Rewritable[Expression]]:
+        for quotient in _quotients(source, function):
+            rewrites = {INVERSE: partial(_rewritten, source, function, quotient)}
+            yield Rewritable(quotient.node, "quotient by a value a row", rewrites)
+
+
+def _quotients(source: Source, function: Function) -> Iterator[RowQuotient]:
+    """Yields the quotients that are rounded to the nearest float32 or to another dtype, by a value a row or column."""
+    divisions = [each for each in source.every(cst.BinaryOperation, function) if isinstance(each.operator, cst.Divide)]
+    calls = [call for call in source.calls("truediv", inside=function) if len(call.args) == 2]
+    for node in (*divisions, *calls):
+        if (operands := operands_of(node)) is not None and _is_smaller(source, function, *operands):
+            yield RowQuotient(node, *operands)
+
+
+def _is_smaller(source: Source, function: Function, dividend: Expression, divisor: Expression) -> bool:
+    """Returns whether a divisor is a tile with fewer elements than the quotient; True if only the dividend's shape is
+    not known."""
+    shapes = shapes_in(source, function)
+    shape, wide = shapes.of(divisor), shapes.of(dividend)
+    if shape is None:
+        return _is_expanded(source, divisor)
+    return shape != wide and ("1" in shape or (shape == () and Float32(source, function).has(divisor)))
+
+
+def _is_expanded(source: Source, node: Expression) -> bool:
+    """Returns whether the last operation of a tile gives an axis the extent 1."""
+    match node:
+        case cst.Name(value=name):
+            found = reaching(source, name, node)
+            return found is not None and found.value is not None and _is_expanded(source, found.value)
+        case cst.Subscript():
+            return any(new_axes(node) or ())
+        case cst.Call():
+            name = tile_call(source, node)
+            kept = name in REDUCTIONS and is_true(argument(node, "keepdims"))
+            return name == "expand_dims" or kept is True
+    return False
+
+
+def _is_half(source: Source, facts: KernelFacts, node: Expression) -> bool:
+    """Returns whether a quotient is cast to float16 in a launch."""
+    array, _, _ = _half_if(source, node).partition(".")
+    if not array:
+        return True
+    launches = facts.launches if source.function_of(node) == facts.kernel else []
+    return any(_dtype_of(passed(source, launch).get(array)) == "float16" for launch in launches)
+
+
+def _dtype_of(given: object) -> str:
+    return str(getattr(given, "dtype", ""))
+
+
+def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str:
+    """Returns the text with one inverse a row. Raises `NotApplicable` if results could differ."""
+    node = quotient.node
+    _check_operands(source, function, quotient)
+    half, line = _half_if(source, node), _line_of(source, node)
+    fresh = partial(fresh_in, source, function.name.value)
+    lines, new = _corrected(source, quotient, half, fresh)
+    if not isinstance(source.parent(node), cst.Assign):
+        name = fresh("quotient")
+        lines.append(f"{name} = {new}")
+        new = name
+    statements = [cst.parse_statement(each) for each in lines]
+    return source.replaced({node: fitting(source, node, new), line: partial(preceded, statements)})
+
+
+def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
+    """Returns the statements before a quotient, and the text of the quotient. ``half``: the test that it becomes
+    float16; "" if it always does. ``fresh``: makes a name new."""
+    where, absolute = imported(source, "where"), imported(source, "abs")
+    lines, divisor = list[str](), source.code(bare(quotient.divisor))
+    if not isinstance(quotient.divisor, cst.Name):
+        lines.append(f"{(name := fresh('divisor'))} = {divisor}")
+        divisor = name
+    power, scale, scaled, inverse = map(fresh, ("power", "scale", "scaled", "inverse"))
+    dividend, product, corrected = map(fresh, ("dividend", "product", "corrected"))
+    size, divided = f"{absolute}({divisor})", factor_of(source, quotient.dividend)
+    lines += [
+        f"{power} = {where}({size} > 2.0**64, 2.0**-64, {where}({size} < 2.0**-64, 2.0**64, 1.0))",
+        f"{scale} = {where}({divisor} < 0.0, -{power}, {power})",
+        f"{scaled} = {divisor} * {scale}",
+        f"{inverse} = 1.0 / {scaled}",
+        f"{dividend} = {divided} * {scale}",
+        f"{product} = {dividend} * {inverse}",
+        f"{corrected} = -({product} * {scaled} - {dividend}) * {inverse} + {product}",
+    ]
+    new = f"{where}({absolute}({corrected}) < 2.0**64, {corrected}, {product})"
+    return lines, f"{new} if {half} else {divided} / {divisor}" if half else new
+
+
+def _check_operands(source: Source, function: Function, quotient: RowQuotient) -> None:
+    """Refuses operands that may be other than float32, or that cannot be computed before the statement."""
+    kinds, effects = Float32(source, function), Effects(source, function)
+    if "float64" in source.code(function):
+        raise refused_at(source, quotient.node, "the kernel computes in float64")
+    if "\n" in source.code(quotient.node):
+        raise refused_at(source, quotient.node, "the quotient is written on several lines")
+    for operand in (quotient.dividend, quotient.divisor):
+        if not kinds.has(operand):
+            raise refused_at(source, quotient.node, f"{source.code(operand)} is not known to be a tile of float32")
+        if not effects.is_pure(operand):
+            raise refused_at(source, quotient.node, f"{source.code(operand)} may have effects, or read what is stored")
+
+
+def _line_of(source: Source, node: Expression) -> Line:
+    """Returns the statement around a quotient, which computes it in any case."""
+    for above in source.parents(node):
+        if isinstance(above, Line) and len(above.body) == 1:
+            return above
+        if isinstance(above, (*_CONDITIONAL, cst.BaseCompoundStatement)):
+            break
+    raise refused_at(source, node, "the quotient is no part of a statement on a line of its own")
+
+
+def _half_if(source: Source, node: Expression) -> str:
+    """Returns the test without which a quotient is not cast to float16; "" if it always is.
+
+    Raises `NotApplicable` if it is used for anything else.
+    """
+    cast, above = node, source.parent(node)
+    if isinstance(above, cst.Assign):
+        cast = _only_read(source, node, above)
+    call = next((each for each in source.parents(cast) if isinstance(each, cst.Call)), None)
+    if call is None or same_elements(source, call) is not cast:
+        raise refused_at(source, cast, "the quotient is used for more than a cast to float16")
+    dtype = argument(call, "dtype", 1 if tile_call(source, call) else 0)
+    if dtype is not None and source.tile_name(dotted(dtype)) == "float16":
+        return ""
+    function = source.function_around(node)
+    match dtype:
+        case cst.Attribute(value=cst.Name(value=array), attr=cst.Name(value="dtype")):
+            is_kernel = function.name.value in source.kernels
+            if is_kernel and array in parameters(function) and not names_assigned(function)[array]:
+                return f"{array}.dtype == {imported(source, 'float16')}"
+    text = source.code(dtype) if dtype is not None else "an unknown dtype"
+    raise refused_at(source, cast, f"the quotient is cast to {text}, which is not known to be float16")
+
+
+def _only_read(source: Source, node: Expression, assign: cst.Assign) -> cst.Name:
+    """Returns the only place that reads the name to which a quotient is assigned."""
+    function, name = source.function_around(node), dotted(assign.targets[0].target)
+    before = not any(isinstance(above, (cst.For, cst.While)) for above in source.parents(node))
+    reads = []
+    for read in reads_of(source, name, function.body):
+        found = reaching(source, name, read)
+        earlier = before and source.place(read) < source.place(node)  # than the quotient, also in another branch
+        own = assign in source.parents(read)
+        if not own and not earlier and (found is None or found.node is assign):
+            reads.append(read)
+    if len(assign.targets) != 1 or not name or len(reads) != 1:
+        raise refused_at(source, node, "the quotient is used for more than a cast to float16")
+    return reads[0]
+
+
+ENTRY = RowDivision()
