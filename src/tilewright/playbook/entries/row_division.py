@@ -68,8 +68,8 @@ class RowDivision(Rewriting[Rewritable[Expression]]):
         what="float32 quotients by a value a row as products with its inverse, corrected to the rounding of a division",
         when="rows that are divided by their sum or root and cast to float16: attention, softmax, norms",
         when_not="quotients in bfloat16 or float32; a divisor for each element; a quotient that is used twice",
-        priority={"memory": 7, "balanced": 6, "compute": 6},
-        eases=("conversions and special functions", "issue slots"),
+        priority={"memory": 7, "balanced": 4, "compute": 3},
+        eases=("conversions and special functions", "issue slots", "tile size"),
         order=138,
         effect=Effect(1.0, 1.08, "TileGym's attention with a window of 512: 7 % less time, H200", "2026-12-01"),
     )
