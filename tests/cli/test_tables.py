@@ -265,6 +265,18 @@ def test_one_change_is_called_one(names: tuple[str, ...], kept: int, line: str, 
     assert next(ending(done, "ops.py")) == line and str(done).endswith(text)
 
 
+def test_the_end_names_tune_if_workloads_share_a_configuration_of_a_space() -> None:
+    def end(*names: str, entry: str = "tune_space") -> str:
+        final = tuple(metrics(name, 15.0) for name in names)
+        record = replace(run_record(workloads=names), branch="b", baseline=final, final=final)
+        tried = replace(raced(1, 15.0, 20.0, keep=True, workloads=names), entry=entry)
+        done = Optimized(record, (baseline_iteration(workloads=names), tried), "", Path())
+        return "\n".join(ending(done, "ops.py"))
+
+    assert "for one each, merge it, then: tilewright tune ops.py" in end("small", "large")
+    assert "tilewright tune" not in end("small") + end("small", "large", entry="occupancy")
+
+
 def test_a_table_loses_nothing_on_a_narrow_terminal() -> None:
     table = TerminalTable("kernel", Column("arrays", spare=1), Column("µs", right=True), title="all")
     table.add(

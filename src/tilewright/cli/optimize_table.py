@@ -80,6 +80,9 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     yield f"stopped: {record.stop_reason}"
     if record.branch is not None:
         yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
+        searched = any(each.entry == "tune_space" for each in result.iterations)
+        if searched and record.measured and len(record.final) > 1:
+            yield f"this is one configuration for all workloads; for one each, merge it, then: tilewright tune {where}"
     yield f"the evidence: tilewright report {record.run}"
     if result.to_confirm:
         yield "candidates to confirm on a GPU: correct, but not kept on a prediction alone"
