@@ -49,6 +49,8 @@ def said(verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_correct(example: Path) -> None:
+    if example.stem == "cute_gemm":
+        pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed: pip install 'tilewright[cutedsl]'")
     verdict = checked(load_task(str(example)), trusted=True, seconds=120.0)
     assert verdict.verdict == "correct", verdict.reason
     assert verdict.engine == "gpu"
