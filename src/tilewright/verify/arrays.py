@@ -7,6 +7,7 @@ module to `Tensors`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
@@ -53,7 +54,17 @@ class Arrays:
         return np.where(mask, value, other)
 
     def finite(self, piece: Array) -> Array:
-        return np.isfinite(piece)
+        return np.isfinite(self.wide(piece))
+
+    def at_least(self, piece: Array, least: float) -> Array:
+        return np.maximum(piece, least)
+
+    def without_up_to(self, piece: Array, limit: float) -> Array:
+        """Returns the elements of ``piece``, none below 0, with 0 for those up to ``limit``."""
+        return np.where(piece <= limit, 0.0, piece)
+
+    def infinite_for_nan(self, piece: Array) -> Array:
+        return np.where(np.isnan(piece), np.inf, piece)
 
     def sum_of_squares(self, piece: Array) -> Any:
         return np.dot(piece, piece)
@@ -104,8 +115,20 @@ class Tensors(Arrays):
         return chosen
 
     def finite(self, piece: Array) -> Array:
-        mask: Array = self._torch.isfinite(piece)
+        mask: Array = self._torch.isfinite(piece if piece.itemsize > 1 else self.wide(piece))
         return mask
+
+    def at_least(self, piece: Array, least: float) -> Array:
+        raised: Array = self._torch.clamp(piece, min=least)
+        return raised
+
+    def without_up_to(self, piece: Array, limit: float) -> Array:
+        kept: Array = self._torch.nn.functional.hardshrink(piece, limit)
+        return kept
+
+    def infinite_for_nan(self, piece: Array) -> Array:
+        known: Array = self._torch.nan_to_num(piece, nan=math.inf, posinf=math.inf)
+        return known
 
     def sum_of_squares(self, piece: Array) -> Any:
         return (piece * piece).sum()  # not `dot`: that would start cuBLAS

@@ -103,7 +103,7 @@ def judge_memory(memory: RunMemory) -> None:
 
 def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
     """Raises `Wrong` if an element of an output is NaN or infinite."""
-    finite = arrays.numbers(arrays.each(lambda piece: (arrays.finite(arrays.wide(piece)).all(),), out))
+    finite = arrays.numbers(arrays.each(lambda piece: (arrays.finite(piece).all(),), out))
     if not all(number for (number,) in finite):
         raise Wrong(f"'{name}' is not finite everywhere, or not written")
 
@@ -116,8 +116,13 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arr
     return worst
 
 
-def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
+def judge_whole(
+    name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST,
+    squares: float | None = None,
+) -> None:  # fmt: skip
     """Compares every element with ``other``, the output of the implementation called ``whose``.
+
+    squares: `tolerance.squares_of` ``other``, if it is known.
 
     Both outputs may have the allowed error, so their difference may be up to twice as large. The allowed error is that
     of the elements in ``wanted``; the largest error of all elements may be larger.
@@ -125,7 +130,7 @@ def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted,
     judge_finite(name, out, arrays)
     if out is other:
         return
-    worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
+    worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype), squares=squares).worst
     allowed = wanted.allowed.worst * growth_of_largest(wanted.values.size, math.prod(out.shape))
     if worst > 2 * ((1 + 1 / FACTOR) * allowed + 1e-12):
         raise Wrong(f"outside the slices, '{name}' differs by {worst:.3g} from the output of {whose}")

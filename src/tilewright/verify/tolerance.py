@@ -253,23 +253,23 @@ class Error:
 NO_ERROR = Error(0.0, 0.0, (), 0.0, 0.0)
 
 
-def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False) -> Error:
+def error_of(
+    out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False,
+    squares: float | None = None,
+) -> Error:  # fmt: skip
     """Compares ``out`` with ``ref`` of the same shape. The dtypes may differ. NaN is not equal to any number.
 
     negligible: differences up to this number count as 0.
     special: whether an infinity or NaN is correct if ``ref`` has the same value there. Such elements do not count for
         the scale.
+    squares: `squares_of` the reference, if it is known.
     """
     shape = tuple(ref.shape)
     size = math.prod(shape)
     if not size:
         return NO_ERROR
-
-    def squares_of(piece: Array) -> tuple[Any]:
-        with np.errstate(all="ignore"):
-            return (arrays.sum_of_squares(_scale(arrays, piece, special)),)
-
-    squares = sum(number for (number,) in arrays.numbers(arrays.each(squares_of, ref)))
+    if squares is None:
+        squares = squares_of(ref, arrays, special=special)
     rms, starts = math.sqrt(squares / size), [0]
 
     def measured(a: Array, b: Array) -> tuple[Any, Any, Any]:
@@ -277,10 +277,10 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
         distances."""
         starts.append(starts[-1] + math.prod(b.shape))
         with np.errstate(all="ignore"):
-            distance = _distance(arrays, a, b, negligible, special)
-            scale = _scale(arrays, b, special) + rms
-            scaled = distance / arrays.where(scale < 1e-300, 1e-300, scale)
-            scaled = arrays.where(~arrays.finite(scaled), math.inf, scaled)  # also if the reference is NaN
+            wide = arrays.wide(b)
+            distance = _distance(arrays, a, b, wide, negligible, special)
+            scaled = distance / arrays.at_least(_scale(arrays, wide, special) + rms, 1e-300)
+            scaled = arrays.infinite_for_nan(scaled)  # also if the reference is NaN
             return *arrays.largest(scaled), arrays.sum_of_squares(distance)
 
     pieces = list(arrays.numbers(arrays.each(measured, out, ref)))
@@ -294,24 +294,37 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
     return replace(worst, total=total if math.isfinite(total) else math.inf)
 
 
-def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
-    """Returns |ref|. If ``special``, infinities and NaN become 0, since `_distance` compares them separately."""
-    scale = abs(arrays.wide(ref))
+def squares_of(ref: Array, arrays: Arrays = HOST, *, special: bool = False) -> float:
+    """Returns the sum of the squares of a reference. ``special``: as in `error_of`."""
+
+    def squares(piece: Array) -> tuple[Any]:
+        with np.errstate(all="ignore"):
+            return (arrays.sum_of_squares(_scale(arrays, arrays.wide(piece), special)),)
+
+    return sum(number for (number,) in arrays.numbers(arrays.each(squares, ref)))
+
+
+def _scale(arrays: Arrays, wide: Array, special: bool) -> Array:
+    """Returns |ref|. If ``special``, infinities and NaN become 0, since `_distance` compares them separately.
+
+    wide: ref in float64.
+    """
+    scale = abs(wide)
     return arrays.where(~arrays.finite(scale), 0.0, scale) if special else scale
 
 
-def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special: bool) -> Array:
+def _distance(arrays: Arrays, out: Array, ref: Array, b: Array, negligible: float, special: bool) -> Array:
     """Returns |out − ref|. The result is not finite where an operand is not finite.
 
-    With ``special``, the distance of equal infinities or of two NaN is 0.
+    With ``special``, the distance of equal infinities or of two NaN is 0. ``b``: ref in float64.
     """
-    a, b = arrays.wide(out), arrays.wide(ref)
+    a = arrays.wide(out)
     distance = abs(a - b)
     if arrays.whole(ref):  # float64 cannot represent every integer
         distance = arrays.where(~arrays.equal(out, ref) & (distance == 0), 1.0, distance)
     elif special:
         distance = arrays.where((a == b) | ((a != a) & (b != b)), 0.0, distance)
-    return arrays.where(distance <= negligible, 0.0, distance)
+    return arrays.without_up_to(distance, negligible) if negligible else distance
 
 
 def negligible(dtype: str) -> float:

@@ -24,7 +24,7 @@ from tilewright.verify.images import POISONS, memory_of_machine, over_share, ref
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
 from tilewright.verify.reference import FloatReference
 from tilewright.verify.shapes import moduli, reduced
-from tilewright.verify.tolerance import Error, Slice
+from tilewright.verify.tolerance import Error, Slice, squares_of
 from tilewright.worker.process.backends import Backend, Runner, Tensor
 from tilewright.worker.process.buffers import SWAPPED_BYTES, Buffers, DeviceMemory, InputSets
 from tilewright.worker.process.choosing import chosen
@@ -57,6 +57,8 @@ class DeviceExaminer:
         self._agreed: dict[int, dict[str, Array]] = {}
         self._checksums: dict[int, dict[str, int]] = {}
         """The checksums of the inputs, by their seed."""
+        self._squares: dict[tuple[int, str], float] = {}
+        """The sum of the squares of each output that candidates are compared with, by seed and name."""
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
         values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
@@ -203,7 +205,10 @@ class DeviceExaminer:
         if others is None:
             whose, others = "the first correct candidate", self._agreed.get(draw.seed, outputs)
         for name, wanted in draw.wanted.items():
-            judge_whole(name, outputs[name], others[name], whose, wanted, self.backend.arrays)
+            key = draw.seed, name
+            if others is not outputs and key not in self._squares:
+                self._squares[key] = squares_of(others[name], self.backend.arrays)
+            judge_whole(name, outputs[name], others[name], whose, wanted, self.backend.arrays, self._squares.get(key))
         if others is outputs:
             self._agreed[draw.seed] = {name: self.backend.kept(output) for name, output in outputs.items()}
 
