@@ -56,7 +56,7 @@ class DeviceExaminer:
         self.buffers = Buffers(task, dims, backend)
         self._agreed: dict[int, dict[str, Array]] = {}
         self._checksums: dict[int, dict[str, int]] = {}
-        """The checksums of the inputs, by their seed."""
+        """The checksums of the inputs by their seed: equal seeds give equal inputs."""
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
         values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
