@@ -38,7 +38,7 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, parameters, reaching
-from tilewright.playbook.analyses.expressions import bare, factor_of, fitting, imported, operands_of
+from tilewright.playbook.analyses.expressions import bare, exact_quotient, factor_of, fitting, imported, line_around
 from tilewright.playbook.analyses.helper_calls import shapes_in
 from tilewright.playbook.analyses.number_kinds import Float32
 from tilewright.playbook.analyses.online_loops import reads_of
@@ -46,10 +46,9 @@ from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import REDUCTIONS, is_true, new_axes, same_elements, tile_call
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, refusal, refused_at
 from tilewright.playbook.rewriting import Rewritable, Rewriting, preceded
-from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted
 
 INVERSE = "one inverse a row"
-_CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda, cst.ListComp, cst.GeneratorExp, cst.NamedExpr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +92,9 @@ class RowDivision(Rewriting[Rewritable[Expression]]):
 
 
 def _quotients(source: Source, function: Function) -> Iterator[RowQuotient]:
-    """Yields the quotients that are rounded to the nearest float32 or to another dtype, by a value a row or column."""
-    divisions = [each for each in source.every(cst.BinaryOperation, function) if isinstance(each.operator, cst.Divide)]
-    calls = [call for call in source.calls("truediv", inside=function) if len(call.args) == 2]
-    for node in (*divisions, *calls):
-        if (operands := operands_of(node)) is not None and _is_smaller(source, function, *operands):
+    """Yields the quotients by a value a row or column that are rounded to nearest."""
+    for node in (*source.every(cst.BinaryOperation, function), *source.calls("truediv", inside=function)):
+        if (operands := exact_quotient(source, node)) is not None and _is_smaller(source, function, *operands):
             yield RowQuotient(node, *operands)
 
 
@@ -143,7 +140,9 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     """Returns the text with one inverse a row. Raises `NotApplicable` if results could differ."""
     node = quotient.node
     _check_operands(source, function, quotient)
-    half, line = _half_if(source, node), _line_of(source, node)
+    half, line = _half_if(source, node), line_around(source, node)
+    if line is None:
+        raise refused_at(source, node, "the quotient is no part of a statement on a line of its own")
     fresh = partial(fresh_in, source, function.name.value)
     lines, new = _corrected(source, quotient, half, fresh)
     if not isinstance(source.parent(node), cst.Assign):
@@ -190,16 +189,6 @@ def _check_operands(source: Source, function: Function, quotient: RowQuotient) -
             raise refused_at(source, quotient.node, f"{source.code(operand)} is not known to be a tile of float32")
         if not effects.is_pure(operand):
             raise refused_at(source, quotient.node, f"{source.code(operand)} may have effects, or read what is stored")
-
-
-def _line_of(source: Source, node: Expression) -> Line:
-    """Returns the statement around a quotient, which computes it in any case."""
-    for above in source.parents(node):
-        if isinstance(above, Line) and len(above.body) == 1:
-            return above
-        if isinstance(above, (*_CONDITIONAL, cst.BaseCompoundStatement)):
-            break
-    raise refused_at(source, node, "the quotient is no part of a statement on a line of its own")
 
 
 def _half_if(source: Source, node: Expression) -> str:
