@@ -24,9 +24,9 @@ have 25 bits, and loses the last. So the corrected quotient is within 7 · 2^-48
 can round to another float than a / b only if a / b is that close to the middle of two floats. The test of this entry
 computes all such pairs, 70 million, and all are right.
 
-Powers of 2 keep the inverse normal, and the remainder of all dividends from 2^-102. What is less gives less than 2^-38,
-which is 0 in float16. What is infinite in float16, or no number after the correction, takes the product. In bfloat16 or
-float32 small quotients would differ, so a kernel for several dtypes keeps the division for them.
+The scale keeps the inverse normal, and the remainders of scaled dividends from 2^-102 on. Smaller dividends have
+quotients below 2^-38, which are 0 in float16. If the corrected quotient is NaN, or infinite in float16, the product is
+taken. In bfloat16 or float32 small quotients would differ, so a kernel for several dtypes keeps the division for them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INVERSE = "one inverse a row"
 
 @dataclass(frozen=True, eq=False)
 class RowQuotient:
-    """The ``node`` of a quotient. The divisor has fewer elements than the dividend, as far as the text shows it."""
+    """The quotient ``node``. Its divisor has fewer elements than its dividend, as far as the text shows it."""
 
     node: Expression
     dividend: Expression
@@ -99,8 +99,7 @@ def _quotients(source: Source, function: Function) -> Iterator[RowQuotient]:
 
 
 def _is_smaller(source: Source, function: Function, dividend: Expression, divisor: Expression) -> bool:
-    """Returns whether a divisor is a tile with fewer elements than the quotient; True if only the dividend's shape is
-    not known."""
+    """Returns whether the divisor is a tile with fewer elements than the quotient, as far as shapes are known."""
     shapes = shapes_in(source, function)
     shape, wide = shapes.of(divisor), shapes.of(dividend)
     if shape is None:
@@ -124,7 +123,7 @@ def _is_expanded(source: Source, node: Expression) -> bool:
 
 
 def _is_half(source: Source, facts: KernelFacts, node: Expression) -> bool:
-    """Returns whether a quotient is cast to float16 in a launch."""
+    """Returns whether a quotient is cast to float16 in at least one launch."""
     array, _, _ = _half_if(source, node).partition(".")
     if not array:
         return True
@@ -154,8 +153,8 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
 
 
 def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
-    """Returns the statements before a quotient, and the text of the quotient. ``half``: the test that it becomes
-    float16; "" if it always does. ``fresh``: makes a name new."""
+    """Returns the statements before a quotient, and the text of the quotient. ``half``: the condition under
+    which it becomes float16; "" if it always does. ``fresh``: makes a name new."""
     where, absolute = imported(source, "where"), imported(source, "abs")
     lines, divisor = list[str](), source.code(bare(quotient.divisor))
     if not isinstance(quotient.divisor, cst.Name):
@@ -192,9 +191,9 @@ def _check_operands(source: Source, function: Function, quotient: RowQuotient) -
 
 
 def _half_if(source: Source, node: Expression) -> str:
-    """Returns the test without which a quotient is not cast to float16; "" if it always is.
+    """Returns the condition under which a quotient is cast to float16, as text; "" if it always is.
 
-    Raises `NotApplicable` if it is used for anything else.
+    Raises `NotApplicable` if the quotient is used for anything else.
     """
     cast, above = node, source.parent(node)
     if isinstance(above, cst.Assign):
