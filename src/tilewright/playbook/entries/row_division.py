@@ -124,7 +124,7 @@ def _is_expanded(source: Source, node: Expression) -> bool:
 
 def _is_half(source: Source, facts: KernelFacts, node: Expression) -> bool:
     """Returns whether a quotient is cast to float16 in at least one launch."""
-    array, _, _ = _half_if(source, node).partition(".")
+    array = _array_cast_to(source, node)
     if not array:
         return True
     launches = facts.launches if source.function_of(node) == facts.kernel else []
@@ -139,11 +139,11 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     """Returns the text with one inverse a row. Raises `NotApplicable` if results could differ."""
     node = quotient.node
     _check_operands(source, function, quotient)
-    half, line = _half_if(source, node), line_around(source, node)
+    array, line = _array_cast_to(source, node), line_around(source, node)
     if line is None:
         raise refused_at(source, node, "the quotient is no part of a statement on a line of its own")
     fresh = partial(fresh_in, source, function.name.value)
-    lines, new = _corrected(source, quotient, half, fresh)
+    lines, new = _corrected(source, quotient, array, fresh)
     if not isinstance(source.parent(node), cst.Assign):
         name = fresh("quotient")
         lines.append(f"{name} = {new}")
@@ -152,9 +152,9 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     return source.replaced({node: fitting(source, node, new), line: partial(preceded, statements)})
 
 
-def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
-    """Returns the statements before a quotient, and the text of the quotient. ``half``: the condition under
-    which it becomes float16; "" if it always does. ``fresh``: makes a name new."""
+def _corrected(source: Source, quotient: RowQuotient, array: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
+    """Returns the statements before a quotient, and the text of the quotient. ``array``: the array to whose dtype it is
+    cast, or "". ``fresh``: makes a name new."""
     where, absolute = imported(source, "where"), imported(source, "abs")
     lines, divisor = list[str](), source.code(bare(quotient.divisor))
     if not isinstance(quotient.divisor, cst.Name):
@@ -173,7 +173,9 @@ def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable
         f"{corrected} = -({product} * {scaled} - {dividend}) * {inverse} + {product}",
     ]
     new = f"{where}({absolute}({corrected}) < 2.0**64, {corrected}, {product})"
-    return lines, f"{new} if {half} else {divided} / {divisor}" if half else new
+    if array:
+        new = f"{new} if {array}.dtype == {imported(source, 'float16')} else {divided} / {divisor}"
+    return lines, new
 
 
 def _check_operands(source: Source, function: Function, quotient: RowQuotient) -> None:
@@ -190,8 +192,8 @@ def _check_operands(source: Source, function: Function, quotient: RowQuotient) -
             raise refused_at(source, quotient.node, f"{source.code(operand)} may have effects, or read what is stored")
 
 
-def _half_if(source: Source, node: Expression) -> str:
-    """Returns the condition under which a quotient is cast to float16, as text; "" if it always is.
+def _array_cast_to(source: Source, node: Expression) -> str:
+    """Returns the array to whose dtype a quotient is cast; "" if it is cast to float16 for any array.
 
     Raises `NotApplicable` if the quotient is used for anything else.
     """
@@ -209,7 +211,7 @@ def _half_if(source: Source, node: Expression) -> str:
         case cst.Attribute(value=cst.Name(value=array), attr=cst.Name(value="dtype")):
             is_kernel = function.name.value in source.kernels
             if is_kernel and array in parameters(function) and not names_assigned(function)[array]:
-                return f"{array}.dtype == {imported(source, 'float16')}"
+                return array
     text = source.code(dtype) if dtype is not None else "an unknown dtype"
     raise refused_at(source, cast, f"the quotient is cast to {text}, which is not known to be float16")
 
