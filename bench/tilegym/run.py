@@ -3,8 +3,8 @@
     python bench/tilegym/run.py [--only NAME …] [--out DIR] [-- OPTIONS of tilewright optimize]
 
 Writes ``h200-tilegym-<date>.json`` into DIR (by default ``bench/recorded``): the JSON of each run, its speedup over
-what TileGym ships and over PyTorch; and each patch as ``tilegym-<date>/<task>.patch``. Run `shipped.py` before, and
-`confirm.py` on the patches after.
+what TileGym ships and over PyTorch; and each patch as ``tilegym-<date>/<task>.patch``. Run `shipped.py` before.
+Run `confirm.py` (patched against unpatched) and `tune_patched.py` (a configuration for each workload) on the patches.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Tunes what `optimize` left: a configuration for each workload of the patched operations.
+"""Tunes the kernels that `optimize` patched: one configuration for each workload.
 
     python bench/tilegym/tune_patched.py PATCHES [--only NAME …] [--out FILE.json]
 
-PATCHES is a folder with ``<task>.patch`` files, as `run.py` leaves it. `optimize` keeps one configuration for all
-workloads of a task. TileGym searches one for each, so a user tunes the patched kernel as well. Each patch is applied
-to a copy of the installed package, and `tilewright tune` runs on the copy. The speedup is over the configuration that
-`optimize` kept, in one race.
+PATCHES is a folder with ``<task>.patch`` files, as `run.py` leaves it. Use it after `run.py`, to learn what `tune` adds
+to `optimize`: `optimize` keeps one configuration for all workloads of a task, but a user may launch one for each, as
+TileGym's searches do. Each patch is applied to a copy of the installed package, and `tilewright tune` runs on the copy.
+The speedup is over the configuration that `optimize` kept, in the same race. For patched against unpatched, use
+`confirm.py`.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from operations import EAGER, OPERATIONS, workloads_of
 
 
 def tuned(where: str, operation: str, patch: Path) -> list[dict[str, Any]]:
-    """One row a workload of the task ``where``."""
+    """One row for each workload of the task ``where``; one row with ``failed`` if `tune` fails."""
     launched = ("--launch", "eager") if operation in EAGER else ()
     command = [sys.executable, "-m", "tilewright", "tune", where, "--json", "--no-store", *launched]
     with tempfile.TemporaryDirectory(prefix="tilegym-") as name:
-        path = os.pathsep.join(
-            [str(patched_copy(patch, Path(name))), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        )
+        path = os.pathsep.join(filter(None, (str(patched_copy(patch, Path(name))), os.environ.get("PYTHONPATH"))))
         done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     if done.returncode:
-        return [{"operation": operation, "failed": done.stderr[-2000:], "returncode": done.returncode}]
+        failed = {"operation": operation, "failed": done.stderr[-2000:], "returncode": done.returncode}
+        print(f"{operation} failed ({done.returncode}): {failed['failed']}", flush=True)
+        return [failed]
     found = []
     for result in json.loads(done.stdout)["workloads"]:
         best = result["best"] or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 torch = pytest.importorskip("torch", reason="the judge compares tensors too")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from tilewright.verify.arrays import HOST, Tensors  # noqa: E402
 from tilewright.verify.judge import Wanted, Wrong, compared, judge_finite, judge_values, judge_whole  # noqa: E402
@@ -45,18 +47,25 @@ def test_pieces_of_a_host_array_meet_those_of_a_tensor(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("size", [16, 160])
 def test_the_host_waits_as_often_for_many_pieces_as_for_one(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counting(Tensors):
-        copies = 0
+    """Both judges copy their rows of numbers, and `error_of` reads the two elements of the largest error."""
+    waits = Counter[str]()
 
+    class Copies(Tensors):
         def numbers(self, rows: Any) -> Any:
-            self.copies += 1
+            waits["rows"] += 1
             return super().numbers(rows)
 
+    class Reads(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            waits["elements"] += function is torch.ops.aten._local_scalar_dense.default
+            return function(*args, **(kwargs or {}))
+
     monkeypatch.setattr("tilewright.verify.arrays.CHUNK", 16)
-    arrays, ref = Counting(torch), torch.arange(size, dtype=torch.float32)
-    judge_finite("y", ref, arrays)
-    error_of(ref, ref + 1, arrays)
-    assert arrays.copies == 3
+    arrays, ref = Copies(torch), torch.arange(size, dtype=torch.float32)
+    with Reads():
+        judge_finite("y", ref, arrays)
+        error_of(ref, ref + 1, arrays)
+    assert waits == {"rows": 3, "elements": 2}
 
 
 @given(PAIRS)

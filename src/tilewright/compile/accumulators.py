@@ -119,17 +119,19 @@ def registers(entry: KernelEntry, arch: str) -> int:
 
 
 def _registers(worker_warps: object, ctas: object) -> int:
-    """Returns the registers of so many warps and CTAs; of the default numbers if they are not set."""
+    """Returns the registers of all worker warps of a cluster. A number that is not set has its default."""
     warps = worker_warps if isinstance(worker_warps, int) else WORKER_WARPS
     return REGISTERS * WARP * warps * (ctas if isinstance(ctas, int) else 1)
 
 
 def is_likely_unfit(configuration: Configuration, tile_sizes: Iterable[int], arch: str) -> bool:
-    """Guesses whether accumulators cannot fit, before the front end has run: whether a float32 tile with the two
-    largest of ``tile_sizes`` cannot."""
-    largest = sorted(tile_sizes)[-2:]
-    there = _registers(configuration.get("num_worker_warps"), configuration.get("num_ctas"))
-    return arch == "sm_90" and len(largest) == 2 and math.prod(largest) > there
+    """Guesses, before the front end has run, whether the accumulators cannot fit into registers.
+
+    The guess is that the accumulator is a float32 tile whose extents are the two largest of ``tile_sizes``.
+    """
+    extents = sorted(tile_sizes)[-2:]
+    available = _registers(configuration.get("num_worker_warps"), configuration.get("num_ctas"))
+    return arch == "sm_90" and len(extents) == 2 and math.prod(extents) > available
 
 
 def _can_be_extent(value: object) -> bool:

@@ -281,12 +281,13 @@ def effort(constants: Iterable[tuple[str, object]]) -> float:
         long side. With more warps, each warp has less work.
     """
     named = {name: value for name, value in constants if type(value) is int and value > 0}
-    sizes = _tile_sizes(named)
+    sizes = tile_sizes(named)
     warps = next((named[hint] for hint in WARP_HINTS if hint in named), WARPS)
     return max(sizes, default=1) * math.sqrt(math.prod(sizes)) / warps
 
 
-def _tile_sizes(constants: Mapping[str, Value]) -> list[int]:
+def tile_sizes(constants: Mapping[str, object]) -> list[int]:
+    """Returns the positive integers whose names say that they are sizes of tiles."""
     return [value for name, value in constants.items() if type(value) is int and value > 0 and _TILE.search(name)]
 
 
@@ -296,21 +297,21 @@ def _in_order(tasks: Sequence[Task], units: Sequence[Unit], unfit_last: bool) ->
     Units that differ only in hints share most of the front end's work. So all units of a kernel are at the place of its
     slowest one: the compilers get the first units sooner.
 
-    unfit_last: whether units that are likely to be skipped, because their accumulators cannot fit, come last. Otherwise
-        the compilers would wait while the front end works on them.
+    unfit_last: whether units whose accumulators are not likely to fit come last within their workload. They are not
+        compiled, so the compilers would wait while the front end works on them.
     """
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
     efforts = [-effort(unit.configuration.items()) for unit in units]
-    last = [
-        unfit_last and is_likely_unfit(unit.configuration, _tile_sizes(unit.configuration), unit.board.arch)
+    late = [
+        unfit_last and is_likely_unfit(unit.configuration, tile_sizes(unit.configuration), unit.board.arch)
         for unit in units
     ]
-    kernels = [(*_kernel_of(task, unit), last[at]) for at, (task, unit) in enumerate(zip(tasks, units, strict=True))]
+    kernels = [(is_late, *_kernel_of(task, unit)) for is_late, task, unit in zip(late, tasks, units, strict=True)]
     slowest: dict[Hashable, tuple[float, int]] = {}
     for index, kernel in enumerate(kernels):
         slowest[kernel] = min(slowest.get(kernel, (0.0, 0)), (efforts[index], index))
     order = [
-        (position[unit.workload.name], last[at], *slowest[kernels[at]], efforts[at]) for at, unit in enumerate(units)
+        (position[unit.workload.name], late[at], *slowest[kernels[at]], efforts[at]) for at, unit in enumerate(units)
     ]
     return sorted(range(len(units)), key=order.__getitem__)
 

@@ -75,7 +75,7 @@ class Arrays:
         return piece[index], index
 
     def numbers(self, rows: Iterable[Sequence[Any]]) -> Iterable[list[float]]:
-        """Returns rows of scalars that other operations returned as numbers."""
+        """Converts rows of scalars, which other operations returned, to rows of numbers."""
         return (list(map(float, row)) for row in rows)
 
 
@@ -137,8 +137,8 @@ class Tensors(Arrays):
         return tuple(self._torch.max(piece, 0))
 
     def numbers(self, rows: Iterable[Sequence[Any]]) -> Iterable[list[float]]:
-        """Copies all rows to the host at once. Each copy waits for all work before it, so one a piece would leave the
-        device idle."""
+        """Copies all rows to the host at once. A copy waits until the device has done all earlier work, so with a copy
+        for each row the device would be idle in between."""
         on_device = [self._torch.stack([self.wide(scalar) for scalar in row]) for row in rows]
         numbers: list[list[float]] = self._torch.stack(on_device).tolist()
         return numbers

@@ -270,12 +270,13 @@ def error_of(
         return NO_ERROR
     if squares is None:
         squares = squares_of(ref, arrays, special=special)
-    rms, starts = math.sqrt(squares / size), [0]
+    rms = math.sqrt(squares / size)
+    sizes: list[int] = []
 
     def measured(a: Array, b: Array) -> tuple[Any, Any, Any]:
         """Compares two flat pieces. Returns the largest scaled distance, its index, and the summed squares of the
         distances."""
-        starts.append(starts[-1] + math.prod(b.shape))
+        sizes.append(math.prod(b.shape))
         with np.errstate(all="ignore"):
             wide = arrays.wide(b)
             distance = _distance(arrays, a, b, wide, negligible, special)
@@ -284,9 +285,9 @@ def error_of(
             return *arrays.largest(scaled), arrays.sum_of_squares(distance)
 
     pieces = list(arrays.numbers(arrays.each(measured, out, ref)))
-    place = max(range(len(pieces)), key=lambda place: pieces[place][0])
+    place = max(range(len(pieces)), key=lambda each: pieces[each][0])
     largest, at, _ = pieces[place]
-    flat = starts[place] + int(at)
+    flat = sum(sizes[:place]) + int(at)
     index = tuple(int(i) for i in np.unravel_index(flat, shape))
     worst = Error(largest, 0.0, index, float(out.reshape(-1)[flat]), float(ref.reshape(-1)[flat]))
     off = sum(squared for *_, squared in pieces)

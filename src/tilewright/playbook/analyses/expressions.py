@@ -1,4 +1,4 @@
-"""Formats parts of code: operands with the parentheses that they need, new lines, and the constant log₂ e."""
+"""Reads and formats parts of code: operands with their parentheses, quotients, lines, and the constant log₂ e."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments_at_top, names_assigned, parameters
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Expression, Line, Source, argument, number
+from tilewright.source.syntax import Expression, Line, Source, argument, dotted, number
 
 LOG2_E = 1.4426950408889634
 _SPELLED = ("1.0 / math.log(2)", "1 / math.log(2)", "math.log2(math.e)", "1.0 / math.log(2.0)", "np.log2(np.e)")
@@ -15,6 +15,7 @@ _LOOSE = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp, cs
 _BINDING = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Attribute, cst.Subscript)
 _WEAK = (cst.BooleanOperation, cst.IfExp)
 _PRODUCTS = (cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
+_CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda, cst.ListComp, cst.GeneratorExp, cst.NamedExpr)
 _PRIMARY = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)
 
 
@@ -56,6 +57,26 @@ def operands_of(node: Expression) -> tuple[Expression, Expression] | None:
     assert isinstance(node, cst.Call)
     left, right = argument(node, "x", 0), argument(node, "y", 1)
     return None if left is None or right is None else (left, right)
+
+
+def exact_quotient(source: Source, node: Expression) -> tuple[Expression, Expression] | None:
+    """Returns the operands of ``x / y`` and ``ct.truediv(x, y)``, which round to nearest; None for anything else."""
+    match node:
+        case cst.BinaryOperation(operator=cst.Divide()):
+            return operands_of(node)
+        case cst.Call(func=called, args=[_, _]) if source.tile_name(dotted(called)) == "truediv":
+            return operands_of(node)
+    return None
+
+
+def line_around(source: Source, node: cst.CSTNode) -> Line | None:
+    """Returns the statement on a line of its own that computes ``node`` once, in any case; None if there is none."""
+    for above in source.parents(node):
+        if isinstance(above, _CONDITIONAL):
+            break
+        if isinstance(above, Line):
+            return above if len(above.body) == 1 else None
+    return None
 
 
 def fitting(source: Source, place: cst.CSTNode, text: str) -> Expression:

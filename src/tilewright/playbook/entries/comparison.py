@@ -23,7 +23,7 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read, reaching
-from tilewright.playbook.analyses.expressions import bare, factor_of, operands_of, text_of
+from tilewright.playbook.analyses.expressions import bare, exact_quotient, factor_of, operands_of, text_of
 from tilewright.playbook.analyses.ranges import FLOAT, range_of_values
 from tilewright.playbook.analyses.removing import without_dead
 from tilewright.playbook.analyses.tile_shapes import Shapes, sides_of
@@ -94,7 +94,7 @@ def _compared(source: Source, function: Function) -> Iterator[ComparedQuotient]:
             line, name, value = None, "", side
             if isinstance(side, cst.Name) and once[side.value] == 1 and side.value in named:
                 name, (line, value) = side.value, named[side.value]
-            if (parts := _quotient(source, value)) is not None:
+            if (parts := exact_quotient(source, value)) is not None:
                 yield ComparedQuotient(node, side, other, *parts, name, line)
                 break
 
@@ -107,15 +107,6 @@ def _sides(node: cst.Comparison | cst.Call) -> tuple[Expression, Expression] | N
         return None
     left, right = sides_of(node)
     return left, right
-
-
-def _quotient(source: Source, node: Expression) -> tuple[Expression, Expression] | None:
-    """Returns dividend and divisor of an exact quotient; None for anything else."""
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
-        return node.left, node.right
-    if isinstance(node, cst.Call) and node in source.calls("truediv", inside=node) and len(node.args) == 2:
-        return operands_of(node)
-    return None
 
 
 def _with_product(source: Source, function: Function, compared: ComparedQuotient) -> str:
@@ -155,7 +146,7 @@ def _check(source: Source, function: Function, compared: ComparedQuotient) -> No
 def _times_computed(source: Source, function: Function, compared: ComparedQuotient) -> int:
     """Counts the quotients in ``function`` of the same two operands as this one, also under other names."""
     nodes = [*source.every(cst.BinaryOperation, function), *source.calls("truediv", inside=function)]
-    quotients = [parts for node in nodes if (parts := _quotient(source, node)) is not None]
+    quotients = [parts for node in nodes if (parts := exact_quotient(source, node)) is not None]
     written = [tuple(_written(source, part) for part in parts) for parts in quotients]
     return written.count((_written(source, compared.dividend), _written(source, compared.divisor)))
 

@@ -30,7 +30,7 @@ from tilewright.playbook.analyses.constant_branches import (
     written_constants,
 )
 from tilewright.playbook.analyses.dataflow import names_assigned
-from tilewright.playbook.analyses.expressions import imported
+from tilewright.playbook.analyses.expressions import imported, line_around
 from tilewright.playbook.analyses.straight_names import original, with_straight_names
 from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.playbook.analyses.tile_shapes import (
@@ -61,7 +61,7 @@ from tilewright.playbook.base import (
 )
 from tilewright.playbook.rewriting import preceded, starting_with
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Function, Line, Replacement, Source, argument, dotted, elements
+from tilewright.source.syntax import Changes, Function, Replacement, Source, argument, dotted, elements
 from tilewright.space import knobs
 
 COLUMNS, ROWS = 8, 16
@@ -294,10 +294,8 @@ class _Padding:
     def _pad_loaded(self, call: cst.Call, shape: Shape, wide: str, times: int) -> Changes:
         """Returns the changes that pad a loaded tile with zeros."""
         source, axis = self.source, shape.index(self.name)
-        line = next((above for above in source.parents(call) if isinstance(above, Line)), None)
-        array = dotted(call.args[0].value)
-        chosen = any(isinstance(above, cst.IfExp | cst.BooleanOperation | cst.Lambda) for above in source.parents(call))
-        if line is None or len(line.body) > 1 or chosen or not array.isidentifier():
+        line, array = line_around(source, call), dotted(call.args[0].value)
+        if line is None or not array.isidentifier():
             raise NotApplicable(f"{source.code(call)} is not loaded in a statement of its own")
         match line.body:
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=tile))], value=value)] if value is call:

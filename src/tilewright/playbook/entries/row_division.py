@@ -24,9 +24,9 @@ have 25 bits, and loses the last. So the corrected quotient is within 7 · 2^-48
 can round to another float than a / b only if a / b is that close to the middle of two floats. The test of this entry
 computes all such pairs, 70 million, and all are right.
 
-Powers of 2 keep the inverse normal, and the remainder of all dividends from 2^-102. What is less gives less than 2^-38,
-which is 0 in float16. What is infinite in float16, or no number after the correction, takes the product. In bfloat16 or
-float32 small quotients would differ, so a kernel for several dtypes keeps the division for them.
+The scale keeps the inverse normal, and the remainders of scaled dividends from 2^-102 on. Smaller dividends have
+quotients below 2^-38, which are 0 in float16. If the corrected quotient is NaN, or infinite in float16, the product is
+taken. In bfloat16 or float32 small quotients would differ, so a kernel for several dtypes keeps the division for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, parameters, reaching
-from tilewright.playbook.analyses.expressions import bare, factor_of, fitting, imported, operands_of
+from tilewright.playbook.analyses.expressions import bare, exact_quotient, factor_of, fitting, imported, line_around
 from tilewright.playbook.analyses.helper_calls import shapes_in
 from tilewright.playbook.analyses.number_kinds import Float32
 from tilewright.playbook.analyses.online_loops import reads_of
@@ -46,15 +46,14 @@ from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import REDUCTIONS, is_true, new_axes, same_elements, tile_call
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts, Site, refusal, refused_at
 from tilewright.playbook.rewriting import Rewritable, Rewriting, preceded
-from tilewright.source.syntax import Expression, Function, Line, Source, argument, dotted
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted
 
 INVERSE = "one inverse a row"
-_CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda, cst.ListComp, cst.GeneratorExp, cst.NamedExpr)
 
 
 @dataclass(frozen=True, eq=False)
 class RowQuotient:
-    """The ``node`` of a quotient. The divisor has fewer elements than the dividend, as far as the text shows it."""
+    """The quotient ``node``. Its divisor has fewer elements than its dividend, as far as the text shows it."""
 
     node: Expression
     dividend: Expression
@@ -93,17 +92,14 @@ class RowDivision(Rewriting[Rewritable[Expression]]):
 
 
 def _quotients(source: Source, function: Function) -> Iterator[RowQuotient]:
-    """Yields the quotients that are rounded to the nearest float32 or to another dtype, by a value a row or column."""
-    divisions = [each for each in source.every(cst.BinaryOperation, function) if isinstance(each.operator, cst.Divide)]
-    calls = [call for call in source.calls("truediv", inside=function) if len(call.args) == 2]
-    for node in (*divisions, *calls):
-        if (operands := operands_of(node)) is not None and _is_smaller(source, function, *operands):
+    """Yields the quotients by a value a row or column that are rounded to nearest."""
+    for node in (*source.every(cst.BinaryOperation, function), *source.calls("truediv", inside=function)):
+        if (operands := exact_quotient(source, node)) is not None and _is_smaller(source, function, *operands):
             yield RowQuotient(node, *operands)
 
 
 def _is_smaller(source: Source, function: Function, dividend: Expression, divisor: Expression) -> bool:
-    """Returns whether a divisor is a tile with fewer elements than the quotient; True if only the dividend's shape is
-    not known."""
+    """Returns whether the divisor is a tile with fewer elements than the quotient, as far as shapes are known."""
     shapes = shapes_in(source, function)
     shape, wide = shapes.of(divisor), shapes.of(dividend)
     if shape is None:
@@ -127,8 +123,8 @@ def _is_expanded(source: Source, node: Expression) -> bool:
 
 
 def _is_half(source: Source, facts: KernelFacts, node: Expression) -> bool:
-    """Returns whether a quotient is cast to float16 in a launch."""
-    array, _, _ = _half_if(source, node).partition(".")
+    """Returns whether a quotient is cast to float16 in at least one launch."""
+    array = _array_cast_to(source, node)
     if not array:
         return True
     launches = facts.launches if source.function_of(node) == facts.kernel else []
@@ -143,9 +139,11 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     """Returns the text with one inverse a row. Raises `NotApplicable` if results could differ."""
     node = quotient.node
     _check_operands(source, function, quotient)
-    half, line = _half_if(source, node), _line_of(source, node)
+    array, line = _array_cast_to(source, node), line_around(source, node)
+    if line is None:
+        raise refused_at(source, node, "the quotient is no part of a statement on a line of its own")
     fresh = partial(fresh_in, source, function.name.value)
-    lines, new = _corrected(source, quotient, half, fresh)
+    lines, new = _corrected(source, quotient, array, fresh)
     if not isinstance(source.parent(node), cst.Assign):
         name = fresh("quotient")
         lines.append(f"{name} = {new}")
@@ -154,9 +152,9 @@ def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str
     return source.replaced({node: fitting(source, node, new), line: partial(preceded, statements)})
 
 
-def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
-    """Returns the statements before a quotient, and the text of the quotient. ``half``: the test that it becomes
-    float16; "" if it always does. ``fresh``: makes a name new."""
+def _corrected(source: Source, quotient: RowQuotient, array: str, fresh: Callable[[str], str]) -> tuple[list[str], str]:
+    """Returns the statements before a quotient, and the text of the quotient. ``array``: the array to whose dtype it is
+    cast, or "". ``fresh``: makes a name new."""
     where, absolute = imported(source, "where"), imported(source, "abs")
     lines, divisor = list[str](), source.code(bare(quotient.divisor))
     if not isinstance(quotient.divisor, cst.Name):
@@ -175,7 +173,9 @@ def _corrected(source: Source, quotient: RowQuotient, half: str, fresh: Callable
         f"{corrected} = -({product} * {scaled} - {dividend}) * {inverse} + {product}",
     ]
     new = f"{where}({absolute}({corrected}) < 2.0**64, {corrected}, {product})"
-    return lines, f"{new} if {half} else {divided} / {divisor}" if half else new
+    if array:
+        new = f"{new} if {array}.dtype == {imported(source, 'float16')} else {divided} / {divisor}"
+    return lines, new
 
 
 def _check_operands(source: Source, function: Function, quotient: RowQuotient) -> None:
@@ -192,20 +192,10 @@ def _check_operands(source: Source, function: Function, quotient: RowQuotient) -
             raise refused_at(source, quotient.node, f"{source.code(operand)} may have effects, or read what is stored")
 
 
-def _line_of(source: Source, node: Expression) -> Line:
-    """Returns the statement around a quotient, which computes it in any case."""
-    for above in source.parents(node):
-        if isinstance(above, Line) and len(above.body) == 1:
-            return above
-        if isinstance(above, (*_CONDITIONAL, cst.BaseCompoundStatement)):
-            break
-    raise refused_at(source, node, "the quotient is no part of a statement on a line of its own")
+def _array_cast_to(source: Source, node: Expression) -> str:
+    """Returns the array to whose dtype a quotient is cast; "" if it is cast to float16 for any array.
 
-
-def _half_if(source: Source, node: Expression) -> str:
-    """Returns the test without which a quotient is not cast to float16; "" if it always is.
-
-    Raises `NotApplicable` if it is used for anything else.
+    Raises `NotApplicable` if the quotient is used for anything else.
     """
     cast, above = node, source.parent(node)
     if isinstance(above, cst.Assign):
@@ -221,7 +211,7 @@ def _half_if(source: Source, node: Expression) -> str:
         case cst.Attribute(value=cst.Name(value=array), attr=cst.Name(value="dtype")):
             is_kernel = function.name.value in source.kernels
             if is_kernel and array in parameters(function) and not names_assigned(function)[array]:
-                return f"{array}.dtype == {imported(source, 'float16')}"
+                return array
     text = source.code(dtype) if dtype is not None else "an unknown dtype"
     raise refused_at(source, cast, f"the quotient is cast to {text}, which is not known to be float16")
 

@@ -24,7 +24,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, assignments, assignments_at_top, names_assigned, parameters
 from tilewright.playbook.analyses.dtypes import Dtypes
-from tilewright.playbook.analyses.expressions import fitting, line_of
+from tilewright.playbook.analyses.expressions import fitting, line_around, line_of
 from tilewright.playbook.analyses.task_code import fresh_in, passed
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true
 from tilewright.playbook.base import (
@@ -35,6 +35,7 @@ from tilewright.playbook.base import (
     NotApplicable,
     Site,
     refusal,
+    refused_at,
     unless_refused,
 )
 from tilewright.playbook.rewriting import Rewritable, Rewriting
@@ -46,7 +47,6 @@ LENGTHS = (32, 64, 128)
 """The lengths of a row, the fastest on an H200 first."""
 LONG = 512  # a shorter scan has no cost that two levels would lower
 _NEW = ("rows", "sums", "pairs", "before")  # the ends of new names
-_NESTED = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.GeneratorExp, cst.ListComp, cst.NamedExpr)
 
 
 class Scan(Rewriting[Rewritable[cst.Call]]):
@@ -181,15 +181,10 @@ def _after(now: cst.CSTNode, lines: list[Line], comment: cst.EmptyLine) -> cst.F
 
 def _statement(source: Source, call: cst.Call, tile: Expression) -> Line:
     """Returns the statement of a scan, before which the scan may begin."""
-    for above in source.parents(call):
-        if isinstance(above, _NESTED):
-            break
-        if isinstance(above, Line):
-            function = source.function_around(call)
-            if len(above.body) == 1 and Effects(source, function).stores_nothing(tile):
-                return above
-            break
-    raise NotApplicable(f"{source.name}:{source.place(call)[0]}: the scan is not in a statement of its own line")
+    line = line_around(source, call)
+    if line is None or not Effects(source, source.function_around(call)).stores_nothing(tile):
+        raise refused_at(source, call, "the scan is not in a statement of its own line")
+    return line
 
 
 def _target(line: Line) -> str:

@@ -56,7 +56,7 @@ class DeviceExaminer:
         self.buffers = Buffers(task, dims, backend)
         self._agreed: dict[int, dict[str, Array]] = {}
         self._checksums: dict[int, dict[str, int]] = {}
-        """The checksums of the inputs, by their seed."""
+        """The checksums of the inputs by their seed: equal seeds give equal inputs."""
         self._squares: dict[tuple[int, str], float] = {}
         """The sum of the squares of each output that candidates are compared with, by seed and name."""
         rng = np.random.default_rng(seed)
