@@ -245,12 +245,22 @@ def operations(text: str, folder: Path) -> Counter[tuple[str, int]]:
 
 LOADED = "ct.load(y, (m, 0), (T, T)).astype(ct.float32)"
 IN_ORDER = "    out = tile\n    for n in range(2):\n        tile = out * 2.0\n    "
+OWN_IN_LOOP = f"    for n in range(2):\n    {QUOTIENT}    {STORED}".replace("out", "tile")
+CHANGED_LATER = f"{STORED}    out *= 2.0\n    ct.scatter(y, m, out)\n"
+CLOSURE = f"    def wide():\n        return out + 1.0\n{QUOTIENT}    tile = wide()\n"
+INSIDE = f"    def part(tile):\n    {QUOTIENT}        return {CAST}\n    ct.store(y, (m, 0), part(values))\n"
 MORE, NO_LINE = "used for more than a cast", "no part of a statement on a line of its own"
 REFUSED = {
     "another dtype": (ROWS, CAST, "out.astype(ct.bfloat16)", "cast to ct.bfloat16, which is not known to be float16"),
     "no cast": (ROWS, CAST, "out", MORE),
     "used twice": (ROWS, STORED, STORED + STORED.replace("(m, 0)", "(m + 1, 0)"), MORE),
     "read by the next iteration": (ROWS, QUOTIENT, IN_ORDER + QUOTIENT, MORE),
+    "read by its own next iteration": (ROWS, QUOTIENT + STORED, OWN_IN_LOOP, MORE),
+    "changed after the cast": (ROWS, STORED, CHANGED_LATER, MORE),
+    "read by an inner function": (ROWS, QUOTIENT, CLOSURE, "has its own names"),
+    "in an inner function": (ROWS, QUOTIENT + STORED, INSIDE, "has its own names"),
+    "a lambda": (ROWS, QUOTIENT, f"    wide = lambda: out\n{QUOTIENT}", "has its own names"),
+    "another float16": (ROWS, "    m = ", "    float16 = ct.bfloat16\n    m = ", "float16 may be another dtype"),
     "an unknown dtype": (ROWS, ".astype(ct.float32)\n    v", "\n    v", "tile is not known to be a tile of float32"),
     "float64": (ROWS, "(T, T)).", "(T, T)).astype(ct.float64).", "computes in float64"),
     "a condition": (ONE_LINE, ONE_CAST, f"{ONE_CAST} if T > 8 else tile.astype(ct.float16)", NO_LINE),
@@ -265,6 +275,14 @@ def test_results_that_could_differ_are_refused(why: str, tmp_path: Path) -> None
     text, old, new, reason = REFUSED[why]
     source, facts = Source("task.py", text.replace(old, new)), launch_facts(ROWS, tmp_path)
     assert old in text and not ENTRY.sites(source, facts) and reason in ENTRY.why_not(source, facts)
+
+
+@pytest.mark.parametrize("wide", ["np.float64(1.1)", "np.log2(np.e)", "ct.float64", "ct.float32"])
+def test_float64_that_the_function_does_not_show_is_refused(wide: str, tmp_path: Path) -> None:
+    factor = "values.astype(WIDE)[:, None]" if wide.startswith("ct") else "WIDE"
+    text = ROWS.replace("\n@ct.kernel", f"\nWIDE = {wide}\n\n\n@ct.kernel").replace("tile /", f"tile * {factor} /")
+    sites = ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
+    assert len(sites) == (wide == "ct.float32")
 
 
 def test_the_order_of_changes_does_not_matter(tmp_path: Path) -> None:

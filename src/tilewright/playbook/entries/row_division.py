@@ -37,6 +37,7 @@ from functools import partial
 
 import libcst as cst
 
+from tilewright.playbook.analyses.compiled_dtypes import may_be_computed_in
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, parameters, reaching
 from tilewright.playbook.analyses.expressions import bare, factor_of, fitting, imported, operands_of
 from tilewright.playbook.analyses.helper_calls import shapes_in
@@ -77,14 +78,11 @@ class RowDivision(Rewriting[Rewritable[Expression]]):
     most = 4
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        arrays = [array for launch in facts.launches for array in launch.args]
-        if any(_dtype_of(array) == "float64" for array in arrays):
-            return []
         found = []
         for place in self.found(source, facts):
             if not refusal(place.rewrites[INVERSE]) and _is_half(source, facts, place.node):
                 found.append(place.site(source))
-        return found[: self.most]
+        return found[: self.most] if found and not may_be_computed_in(facts, "f64") else []
 
     def places(self, source: Source, function: Function) -> Iterator[Rewritable[Expression]]:
         for quotient in _quotients(source, function):
@@ -183,6 +181,10 @@ def _check_operands(source: Source, function: Function, quotient: RowQuotient) -
     kinds, effects = Float32(source, function), Effects(source, function)
     if "float64" in source.code(function):
         raise refused_at(source, quotient.node, "the kernel computes in float64")
+    if len(source.every(cst.FunctionDef, function)) > 1 or source.every(cst.Lambda, function):
+        raise refused_at(source, quotient.node, "a function inside this function has its own names")
+    if renamed := {"float16", "float32"} & {*names_assigned(source.module), *parameters(function)}:
+        raise refused_at(source, quotient.node, f"{min(renamed)} may be another dtype here")
     if "\n" in source.code(quotient.node):
         raise refused_at(source, quotient.node, "the quotient is written on several lines")
     for operand in (quotient.dividend, quotient.divisor):
@@ -230,12 +232,13 @@ def _only_read(source: Source, node: Expression, assign: cst.Assign) -> cst.Name
     """Returns the only place that reads the name to which a quotient is assigned."""
     function, name = source.function_around(node), dotted(assign.targets[0].target)
     before = not any(isinstance(above, (cst.For, cst.While)) for above in source.parents(node))
+    changes = [each.target for each in source.every(cst.AugAssign, function) if dotted(each.target) == name]
     reads = []
-    for read in reads_of(source, name, function.body):
+    for read in (*reads_of(source, name, function.body), *changes):
         found = reaching(source, name, read)
-        earlier = before and source.place(read) < source.place(node)  # than the quotient, also in another branch
-        own = assign in source.parents(read)
-        if not own and not earlier and (found is None or found.node is assign):
+        # An earlier place, also in another branch, and the quotient's own operands read another value.
+        earlier = before and (source.place(read) < source.place(node) or assign in source.parents(read))
+        if not earlier and isinstance(read, cst.Name) and (found is None or found.node is assign):
             reads.append(read)
     if len(assign.targets) != 1 or not name or len(reads) != 1:
         raise refused_at(source, node, "the quotient is used for more than a cast to float16")
