@@ -126,7 +126,9 @@ def _registers(worker_warps: object, ctas: object) -> int:
 
 def is_likely_unfit(configuration: Configuration, tile_sizes: Iterable[int], arch: str) -> bool:
     """Guesses whether accumulators cannot fit, before the front end has run: whether a float32 tile with the two
-    largest of ``tile_sizes`` cannot."""
+    largest of ``tile_sizes`` cannot. No kernel of Triton, which has the hint ``num_warps``, is left out."""
+    if "num_warps" in configuration:
+        return False
     largest = sorted(tile_sizes)[-2:]
     there = _registers(configuration.get("num_worker_warps"), configuration.get("num_ctas"))
     return arch == "sm_90" and len(largest) == 2 and math.prod(largest) > there

@@ -297,14 +297,15 @@ def _in_order(tasks: Sequence[Task], units: Sequence[Unit], unfit_last: bool) ->
     slowest one: the compilers get the first units sooner.
 
     unfit_last: whether units that are likely to be skipped, because their accumulators cannot fit, come last. Otherwise
-        the compilers would wait while the front end works on them.
+        the compilers would wait while the front end works on them. A configuration that a task ships is never skipped.
     """
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
     efforts = [-effort(unit.configuration.items()) for unit in units]
     last = [
-        unfit_last and is_likely_unfit(unit.configuration, _tile_sizes(unit.configuration), unit.board.arch)
-        for unit in units
-    ]
+        unfit_last and unit.configuration != task.space.shipped
+        and is_likely_unfit(unit.configuration, _tile_sizes(unit.configuration), unit.board.arch)
+        for task, unit in zip(tasks, units, strict=True)
+    ]  # fmt: skip
     kernels = [(*_kernel_of(task, unit), last[at]) for at, (task, unit) in enumerate(zip(tasks, units, strict=True))]
     slowest: dict[Hashable, tuple[float, int]] = {}
     for index, kernel in enumerate(kernels):
