@@ -78,6 +78,10 @@ FORMS = {
     "a helper": ROWS.replace("\n@ct.kernel", HELPER).replace(QUOTIENT, "    out = shares(tile)\n"),
     "a loop": ROWS.replace(QUOTIENT, f"    for n in range(2):\n    {QUOTIENT}    {STORED}").replace(STORED, "", 1),
 }
+LOOP = "    for n in range(2):\n"
+ADDED = "        out = tile * 1.0\n        for k in range(2):\n            out += tile\n"
+SUMMED = f"{LOOP}{ADDED}        out = out / {DIVISOR}\n"
+FORMS["a sum in a loop"] = ROWS.replace(QUOTIENT + STORED, f"{SUMMED}    {STORED}")
 WHOLE = "    whole = ct.load(x, (m, 0), (T, T)).astype(ct.float32)\n"
 
 
@@ -245,7 +249,8 @@ def operations(text: str, folder: Path) -> Counter[tuple[str, int]]:
 
 LOADED = "ct.load(y, (m, 0), (T, T)).astype(ct.float32)"
 IN_ORDER = "    out = tile\n    for n in range(2):\n        tile = out * 2.0\n    "
-OWN_IN_LOOP = f"    for n in range(2):\n    {QUOTIENT}    {STORED}".replace("out", "tile")
+OWN_IN_LOOP = f"{LOOP}    {QUOTIENT}    {STORED}".replace("out", "tile")
+TOO_LATE = f"    out = tile\n{SUMMED}    {STORED}".replace(LOOP, f"{LOOP}        tile = tile + out\n")
 CHANGED_LATER = f"{STORED}    out *= 2.0\n    ct.scatter(y, m, out)\n"
 CLOSURE = f"    def wide():\n        return out + 1.0\n{QUOTIENT}    tile = wide()\n"
 INSIDE = f"    def part(tile):\n    {QUOTIENT}        return {CAST}\n    ct.store(y, (m, 0), part(values))\n"
@@ -256,6 +261,7 @@ REFUSED = {
     "used twice": (ROWS, STORED, STORED + STORED.replace("(m, 0)", "(m + 1, 0)"), MORE),
     "read by the next iteration": (ROWS, QUOTIENT, IN_ORDER + QUOTIENT, MORE),
     "read by its own next iteration": (ROWS, QUOTIENT + STORED, OWN_IN_LOOP, MORE),
+    "read before its new value": (ROWS, QUOTIENT + STORED, TOO_LATE, MORE),
     "changed after the cast": (ROWS, STORED, CHANGED_LATER, MORE),
     "read by an inner function": (ROWS, QUOTIENT, CLOSURE, "has its own names"),
     "in an inner function": (ROWS, QUOTIENT + STORED, INSIDE, "has its own names"),

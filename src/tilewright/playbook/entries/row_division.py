@@ -37,8 +37,9 @@ from functools import partial
 
 import libcst as cst
 
+from tilewright.playbook.analyses.chunk_loops import plain_target
 from tilewright.playbook.analyses.compiled_dtypes import may_be_computed_in
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, parameters, reaching
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, parameters, reaching
 from tilewright.playbook.analyses.expressions import bare, factor_of, fitting, imported, operands_of
 from tilewright.playbook.analyses.helper_calls import shapes_in
 from tilewright.playbook.analyses.number_kinds import Float32
@@ -231,18 +232,29 @@ def _half_if(source: Source, node: Expression) -> str:
 def _only_read(source: Source, node: Expression, assign: cst.Assign) -> cst.Name:
     """Returns the only place that reads the name to which a quotient is assigned."""
     function, name = source.function_around(node), dotted(assign.targets[0].target)
-    before = not any(isinstance(above, (cst.For, cst.While)) for above in source.parents(node))
     changes = [each.target for each in source.every(cst.AugAssign, function) if dotted(each.target) == name]
+    start, end = _unquotient(source, name, node), source.place(node)
     reads = []
     for read in (*reads_of(source, name, function.body), *changes):
         found = reaching(source, name, read)
-        # An earlier place, also in another branch, and the quotient's own operands read another value.
-        earlier = before and (source.place(read) < source.place(node) or assign in source.parents(read))
+        earlier = start <= source.place(read) and (source.place(read) < end or assign in source.parents(read))
         if not earlier and isinstance(read, cst.Name) and (found is None or found.node is assign):
             reads.append(read)
     if len(assign.targets) != 1 or not name or len(reads) != 1:
         raise refused_at(source, node, "the quotient is used for more than a cast to float16")
     return reads[0]
+
+
+def _unquotient(source: Source, name: str, node: Expression) -> tuple[int, int]:
+    """Returns the first place from which on, up to a quotient and in all branches, its name has other values. In a loop
+    this is after a statement that gives it a new value in each iteration."""
+    end = source.place(node)
+    loop = next((above for above in source.parents(node) if isinstance(above, (cst.For, cst.While))), None)
+    if loop is None:
+        return (0, 0)
+    lines = [each for each in loop.body.body if isinstance(each, Line) and source.place(each) < end]
+    news = (each for each in lines if plain_target(each) == name and name not in names_read(each))
+    return next((source.place(each) for each in news if each not in source.parents(node)), (end[0] + 1, 0))
 
 
 ENTRY = RowDivision()
