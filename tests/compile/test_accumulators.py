@@ -180,6 +180,11 @@ def test_no_recorded_winner_is_left_out(recorded: list[Any]) -> None:
     assert all(guesses_are_right)
 
 
+def test_triton_kernels_are_not_left_out_so_none_is_likely_unfit() -> None:
+    unfit = [Configuration.of({"BLOCK_M": 256, "BLOCK_N": 256, hint: 4}) for hint in ("num_worker_warps", "num_warps")]
+    assert [is_likely_unfit(each, (256, 256), "sm_90") for each in unfit] == [True, False]
+
+
 def _large(config: dict[str, Any]) -> bool:
     """Whether the two largest numbers of a configuration could be the extents of such a tile; saves the front end."""
     numbers = sorted(value for value in config.values() if isinstance(value, int))

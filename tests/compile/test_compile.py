@@ -24,6 +24,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import cutile, private, toolchain
 from tilewright.languages.cutile.toolchain import Tool
 from tilewright.records import Built, Configuration, Failed, MachineCode
+from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tools import child
@@ -473,8 +474,11 @@ def test_kernels_without_tiles_keep_their_order() -> None:
     assert effort([]) == effort([("ADD", 7), ("occupancy", 2)]) > effort([("num_warps", 8)])
 
 
-def passed_in_order(tiles: Sequence[int], **options: Any) -> list[tuple[object, ...]]:
-    """The order in which examples/fmha.py with 128 rows, these columns, and 4 or 8 warps passes the front end."""
+def passed_in_order(tiles: Sequence[int], ships: int = 0, **options: Any) -> list[tuple[object, ...]]:
+    """The order in which examples/fmha.py with 128 rows, these columns, and 4 or 8 warps passes the front end.
+
+    ships: the place of the shipped one among these.
+    """
     fmha = load_task(str(Path(__file__).parents[2] / "examples" / "fmha.py"))
     passed: list[tuple[object, ...]] = []
 
@@ -482,11 +486,12 @@ def passed_in_order(tiles: Sequence[int], **options: Any) -> list[tuple[object, 
         passed.append((causal, config.TILE_N, config.num_worker_warps))
         raise ValueError("as a test")
 
-    task = replace(fmha, launch=launch)
     configs = [
         Configuration.of({"TILE_M": 128, "TILE_N": tile, "occupancy": 1, "num_worker_warps": warps})
         for warps in (8, 4) for tile in tiles
     ]  # fmt: skip
+    constants, hints = {"TILE_M": (128,), "TILE_N": tiles}, {"occupancy": (1,), "num_worker_warps": (8, 4)}
+    task = replace(fmha, launch=launch, space=Space(constants=constants, hints=hints, shipped=configs[ships]))
     board = default_board("sm_90")
     units = [Unit(task.workload(name), config, board) for config in configs for name in ("causal", "full")]
     assert [one.unit for one in compile_all(task, units, jobs=2, **options)] == units
@@ -498,6 +503,11 @@ def test_units_that_are_likely_skipped_pass_the_front_end_last() -> None:
     passed = passed_in_order((64, 128, 256), unfit=False)
     assert [each[1:] for each in passed if each[0]] == [(256, 8), *rest, (256, 4)]
     assert [each[1:] for each in passed_in_order((64, 128, 256)) if each[0]] == [(256, 4), (256, 8), *rest]
+
+
+def test_what_ships_is_never_skipped_and_passes_in_its_order() -> None:
+    passed = passed_in_order((128, 256), ships=3, unfit=False)
+    assert [each[1:] for each in passed if each[0]][:2] == [(256, 4), (256, 8)]
 
 
 def test_units_that_share_a_front_end_pass_it_together() -> None:

@@ -45,6 +45,7 @@ task = tw.Task(
 """
 )
 COUNT = "columns.astype(ct.float32)[None, :] + 1.0"
+WIDE = ABOVE.replace("\n@ct.kernel", "\nHALF = np.float64(0.5)\n\n\n@ct.kernel").replace("- 0.5)", "- HALF)")
 DIRECT = ABOVE.replace("    mean = (values - 0.5) / count  # of so many\n", "").replace(
     "other > mean", "ct.less_equal(ct.truediv(values - 0.5, count), other)"
 )
@@ -53,7 +54,7 @@ DIRECT = ABOVE.replace("    mean = (values - 0.5) / count  # of so many\n", "").
 class TestComparison(EntryContract):
     entry = ENTRY
     examples: ClassVar = {"named": ABOVE, "direct": DIRECT}
-    elsewhere: ClassVar = {"no quotient": SCALE_ROWS}
+    elsewhere: ClassVar = {"no quotient": SCALE_ROWS, "a constant of float64": WIDE}
 
 
 def test_the_named_quotient_disappears(tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ FORMS = {
     "a helper": ROWS.replace("\n@ct.kernel", HELPER).replace(QUOTIENT, "    out = shares(tile)\n"),
     "a loop": ROWS.replace(QUOTIENT, f"    for n in range(2):\n    {QUOTIENT}    {STORED}").replace(STORED, "", 1),
 }
+LOOP = "    for n in range(2):\n"
+ADDED = "        out = tile * 1.0\n        for k in range(2):\n            out += tile\n"
+SUMMED = f"{LOOP}{ADDED}        out = out / {DIVISOR}\n"
+FORMS["a sum in a loop"] = ROWS.replace(QUOTIENT + STORED, f"{SUMMED}    {STORED}")
 WHOLE = "    whole = ct.load(x, (m, 0), (T, T)).astype(ct.float32)\n"
 POSITIVE = np.array([0, 1, 3, 0x7FFFFF, 0x800000, 0x800001, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x3F800000, 0x3F7FFFFF,
                      0x3F800001, 0x5F800000, 0x5F7FFFFF, 0x5F800001, 0x1F800000, 0x1F7FFFFF, 0x33000000, 0x33000001],
@@ -243,12 +247,24 @@ def operations(text: str, folder: Path) -> Counter[tuple[str, int]]:
 
 LOADED = "ct.load(y, (m, 0), (T, T)).astype(ct.float32)"
 IN_ORDER = "    out = tile\n    for n in range(2):\n        tile = out * 2.0\n    "
+OWN_IN_LOOP = f"{LOOP}    {QUOTIENT}    {STORED}".replace("out", "tile")
+TOO_LATE = f"    out = tile\n{SUMMED}    {STORED}".replace(LOOP, f"{LOOP}        tile = tile + out\n")
+CHANGED_LATER = f"{STORED}    out *= 2.0\n    ct.scatter(y, m, out)\n"
+CLOSURE = f"    def wide():\n        return out + 1.0\n{QUOTIENT}    tile = wide()\n"
+INSIDE = f"    def part(tile):\n    {QUOTIENT}        return {CAST}\n    ct.store(y, (m, 0), part(values))\n"
 MORE, NO_LINE = "used for more than a cast", "no part of a statement on a line of its own"
 REFUSED = {
     "another dtype": (ROWS, CAST, "out.astype(ct.bfloat16)", "cast to ct.bfloat16, which is not known to be float16"),
     "no cast": (ROWS, CAST, "out", MORE),
     "used twice": (ROWS, STORED, STORED + STORED.replace("(m, 0)", "(m + 1, 0)"), MORE),
     "read by the next iteration": (ROWS, QUOTIENT, IN_ORDER + QUOTIENT, MORE),
+    "read by its own next iteration": (ROWS, QUOTIENT + STORED, OWN_IN_LOOP, MORE),
+    "read before its new value": (ROWS, QUOTIENT + STORED, TOO_LATE, MORE),
+    "changed after the cast": (ROWS, STORED, CHANGED_LATER, MORE),
+    "read by an inner function": (ROWS, QUOTIENT, CLOSURE, "has its own names"),
+    "in an inner function": (ROWS, QUOTIENT + STORED, INSIDE, "has its own names"),
+    "a lambda": (ROWS, QUOTIENT, f"    wide = lambda: out\n{QUOTIENT}", "has its own names"),
+    "another float16": (ROWS, "    m = ", "    float16 = ct.bfloat16\n    m = ", "float16 may be another dtype"),
     "an unknown dtype": (ROWS, ".astype(ct.float32)\n    v", "\n    v", "tile is not known to be a tile of float32"),
     "float64": (ROWS, "(T, T)).", "(T, T)).astype(ct.float64).", "computes in float64"),
     "a condition": (ONE_LINE, ONE_CAST, f"{ONE_CAST} if T > 8 else tile.astype(ct.float16)", NO_LINE),
@@ -263,6 +279,14 @@ def test_results_that_could_differ_are_refused(why: str, tmp_path: Path) -> None
     text, old, new, reason = REFUSED[why]
     source, facts = Source("task.py", text.replace(old, new)), launch_facts(ROWS, tmp_path)
     assert old in text and not ENTRY.sites(source, facts) and reason in ENTRY.why_not(source, facts)
+
+
+@pytest.mark.parametrize("wide", ["np.float64(1.1)", "np.log2(np.e)", "ct.float64", "ct.float32"])
+def test_float64_that_the_function_does_not_show_is_refused(wide: str, tmp_path: Path) -> None:
+    factor = "values.astype(WIDE)[:, None]" if wide.startswith("ct") else "WIDE"
+    text = ROWS.replace("\n@ct.kernel", f"\nWIDE = {wide}\n\n\n@ct.kernel").replace("tile /", f"tile * {factor} /")
+    sites = ENTRY.sites(Source("task.py", text), launch_facts(text, tmp_path))
+    assert len(sites) == (wide == "ct.float32")
 
 
 def test_the_order_of_changes_does_not_matter(tmp_path: Path) -> None:

@@ -127,8 +127,11 @@ def _registers(worker_warps: object, ctas: object) -> int:
 def is_likely_unfit(configuration: Configuration, tile_sizes: Iterable[int], arch: str) -> bool:
     """Guesses, before the front end has run, whether the accumulators cannot fit into registers.
 
-    The guess is that the accumulator is a float32 tile whose extents are the two largest of ``tile_sizes``.
+    The guess is that the accumulator is a float32 tile whose extents are the two largest of ``tile_sizes``. Triton's
+    kernels, which have the hint ``num_warps``, are never skipped.
     """
+    if "num_warps" in configuration:
+        return False
     extents = sorted(tile_sizes)[-2:]
     available = _registers(configuration.get("num_worker_warps"), configuration.get("num_ctas"))
     return arch == "sm_90" and len(extents) == 2 and math.prod(extents) > available

@@ -298,14 +298,16 @@ def _in_order(tasks: Sequence[Task], units: Sequence[Unit], unfit_last: bool) ->
     slowest one: the compilers get the first units sooner.
 
     unfit_last: whether units whose accumulators are not likely to fit come last within their workload. They are not
-        compiled, so the compilers would wait while the front end works on them.
+        compiled, so the compilers would wait while the front end works on them. A configuration that a task ships is
+        always compiled.
     """
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
     efforts = [-effort(unit.configuration.items()) for unit in units]
     late = [
-        unfit_last and is_likely_unfit(unit.configuration, tile_sizes(unit.configuration), unit.board.arch)
-        for unit in units
-    ]
+        unfit_last and unit.configuration != task.space.shipped
+        and is_likely_unfit(unit.configuration, tile_sizes(unit.configuration), unit.board.arch)
+        for task, unit in zip(tasks, units, strict=True)
+    ]  # fmt: skip
     kernels = [(is_late, *_kernel_of(task, unit)) for is_late, task, unit in zip(late, tasks, units, strict=True)]
     slowest: dict[Hashable, tuple[float, int]] = {}
     for index, kernel in enumerate(kernels):

@@ -22,6 +22,7 @@ from functools import partial
 
 import libcst as cst
 
+from tilewright.playbook.analyses.compiled_dtypes import may_be_computed_in
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import bare, exact_quotient, factor_of, operands_of, text_of
 from tilewright.playbook.analyses.ranges import FLOAT, range_of_values
@@ -69,9 +70,9 @@ class WithoutDivision(Rewriting[Rewritable[Expression]]):
     most = 6
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
-        if any(str(getattr(array, "dtype", "")) == "float64" for launch in facts.launches for array in launch.args):
-            return []  # a product of float32 would round more than a quotient of float64
         places = [place for place in self.found(source, facts) if not refusal(place.rewrites[PRODUCT])]
+        if places and may_be_computed_in(facts, "f64"):
+            return []  # a product of float32 would round more than a quotient of float64
         return [place.site(source) for place in places[: self.most]]
 
     def places(self, source: Source, function: Function) -> Iterator[Rewritable[Expression]]:
