@@ -48,6 +48,7 @@ HELPERS = {
     "as_launched",
     "attention_reference",
     "confirm",
+    "tune_patched",
     "drift",
     "first_calls",
     "operations",
