@@ -48,13 +48,13 @@ HELPERS = {
     "as_launched",
     "attention_reference",
     "confirm",
-    "tune_patched",
     "drift",
     "first_calls",
     "operations",
     "public",
     "run",
     "shipped",
+    "tune_patched",
     "wrappers",
 }
 FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in HELPERS)
