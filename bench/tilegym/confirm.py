@@ -17,13 +17,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))
 
 import numpy as np
-from common import made_here, need_gpu, paired_ratio
+from common import made_here, need_gpu, paired_ratio, write
 from operations import OPERATIONS, workloads_of
 from public import Session
 from run import summary
@@ -96,22 +97,33 @@ def _row(before: Session, after: Session, workload: str, operation: str, folder:
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.Namespace:
+    """PATCHES, --only and --out, as the scripts take them that run on patches."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patches", type=Path)
     parser.add_argument("--only", nargs="*", choices=OPERATIONS, metavar="NAME")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def patched_tasks(folder: Path, names: Sequence[str] | None) -> Iterator[tuple[str, str, tuple[str, ...], Path]]:
+    """Operation, task, workloads and patch of each task with a patch in ``folder``. ``names``: operations, or all."""
+    for operation in names or OPERATIONS:
+        for where, workloads in workloads_of(operation).items():
+            patch = folder / f"{where.rpartition(':')[2]}.patch"
+            if patch.exists():
+                yield operation, where, workloads, patch
+
+
+def main() -> None:
+    given = arguments(__doc__)
     need_gpu()
     record: dict[str, Any] = {**made_here(), "tilegym": str(installed()), "rows": []}
-    for operation in given.only or OPERATIONS:
-        for where, workloads in workloads_of(operation).items():
-            patch = given.patches / f"{where.rpartition(':')[2]}.patch"
-            if patch.exists():
-                record["rows"] += confirmed(where, workloads, patch, operation)
-                record["summary"] = summary(record["rows"])
-            if given.out:
-                given.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(given.out, record)
+    for operation, where, workloads, patch in patched_tasks(given.patches, given.only):
+        record["rows"] += confirmed(where, workloads, patch, operation)
+        record["summary"] = summary(record["rows"])
+        write(given.out, record)
     print(json.dumps(record.get("summary"), indent=1))
 
 

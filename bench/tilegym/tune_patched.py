@@ -11,7 +11,6 @@ The speedup is over the configuration that `optimize` kept, in the same race. Fo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -22,9 +21,9 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))
 
-from common import made_here, need_gpu
-from confirm import patched_copy
-from operations import EAGER, OPERATIONS, workloads_of
+from common import made_here, need_gpu, write
+from confirm import arguments, patched_copy, patched_tasks
+from operations import EAGER
 
 
 def tuned(where: str, operation: str, patch: Path) -> list[dict[str, Any]]:
@@ -56,20 +55,13 @@ def tuned(where: str, operation: str, patch: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("patches", type=Path)
-    parser.add_argument("--only", nargs="*", choices=OPERATIONS, metavar="NAME")
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    given = arguments(__doc__)
     need_gpu()
     record: dict[str, Any] = {**made_here(), "rows": []}
-    for operation in given.only or OPERATIONS:
-        for where in workloads_of(operation):
-            patch = given.patches / f"{where.rpartition(':')[2]}.patch"
-            if patch.exists():
-                record["rows"] += tuned(where, operation, patch)
-            if given.out:
-                given.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(given.out, record)
+    for operation, where, _, patch in patched_tasks(given.patches, given.only):
+        record["rows"] += tuned(where, operation, patch)
+        write(given.out, record)
 
 
 if __name__ == "__main__":

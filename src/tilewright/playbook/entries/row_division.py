@@ -127,11 +127,8 @@ def _is_half(source: Source, facts: KernelFacts, node: Expression) -> bool:
     if not array:
         return True
     launches = facts.launches if source.function_of(node) == facts.kernel else []
-    return any(_dtype_of(passed(source, launch).get(array)) == "float16" for launch in launches)
-
-
-def _dtype_of(given: object) -> str:
-    return str(getattr(given, "dtype", ""))
+    given = (passed(source, launch).get(array) for launch in launches)
+    return any(str(getattr(each, "dtype", "")) == "float16" for each in given)
 
 
 def _rewritten(source: Source, function: Function, quotient: RowQuotient) -> str:
