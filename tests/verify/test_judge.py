@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,9 +18,9 @@ from hypothesis.extra import numpy as hnp
 torch = pytest.importorskip("torch", reason="the judge compares tensors too")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tilewright.verify.arrays import HOST, Tensors  # noqa: E402
+from tilewright.verify.arrays import HOST, Arrays, Tensors  # noqa: E402
 from tilewright.verify.judge import Wanted, Wrong, compared, judge_finite, judge_values, judge_whole  # noqa: E402
-from tilewright.verify.tolerance import Allowance, allowance, error_of  # noqa: E402
+from tilewright.verify.tolerance import Allowance, allowance, error_of, squares_of, surely_near  # noqa: E402
 
 TENSORS = Tensors(torch)
 ANY = st.floats(-1e6, 1e6) | st.sampled_from([0.0, float("nan"), float("inf"), float("-inf")])
@@ -106,3 +109,38 @@ def test_the_largest_of_many_errors_may_be_larger_than_that_of_a_slice() -> None
     other[7] = 1 + 2**-8
     with pytest.raises(Wrong, match="outside the slices, 'y' differs"):
         judge_whole("y", one, other, "the first correct candidate", wanted)
+
+
+SPECIAL = (0.0, -0.0, 1e-45, -1e-40, 1.2e-38, 1e-30, 1.0, -1.0, 1 + 2**-7, 3e38, -3e38, np.inf, -np.inf, np.nan)
+"""Numbers at which a comparison in float32 could differ from one in float64."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@given(data=st.data(), bound=st.sampled_from([0.0, 2e-7, 0.01, 1.0, 3e38]), off=st.sampled_from([0, 2**-22, 0.5]))
+def test_what_is_surely_near_has_at_most_this_error(data: st.DataObject, dtype: str, bound: float, off: float) -> None:
+    """The comparison in float32 decides only what the one in float64 decides, too."""
+    number = st.sampled_from(SPECIAL) | st.floats(-10, 10, width=16)
+    pairs = data.draw(st.lists(st.tuples(number, number | st.none()), min_size=1, max_size=9))
+    ref = torch.tensor([one for one, _ in pairs], dtype=torch.float64).to(getattr(torch, dtype))
+    changed = [one * (1 + off) if other is None else other for one, other in pairs]
+    out = torch.tensor(changed, dtype=torch.float64).to(ref.dtype)
+    storage = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    for arrays, a, b in (
+        (TENSORS, out, ref),
+        (HOST, out.double().numpy().astype(storage), ref.double().numpy().astype(storage)),
+    ):
+        if surely_near(a, b, bound, arrays):
+            assert error_of(a, b, arrays).worst <= bound and bool(torch.isfinite(out.double()).all())
+
+
+@pytest.mark.parametrize(("arrays", "as_array"), [(HOST, np.asarray), (TENSORS, torch.from_numpy)])
+def test_one_element_decides_whether_all_are_surely_near(arrays: Arrays, as_array: Callable[..., Any]) -> None:
+    ref = np.linspace(-3, 3, 70_001, dtype=np.float32)  # several pieces on the host
+    rms = math.sqrt(float(np.square(ref, dtype=np.float64).mean()))
+    out = ref + np.float32(0.009) * (abs(ref) + np.float32(rms))
+    assert surely_near(as_array(out), as_array(ref), 0.01, arrays)
+    assert surely_near(as_array(out), as_array(ref), 0.01, arrays, squares=squares_of(as_array(ref), arrays))
+    for wrong in (ref[-1] + 0.011 * (abs(ref[-1]) + rms), math.nan, math.inf):
+        out[-1] = wrong
+        assert not surely_near(as_array(out), as_array(ref), 0.01, arrays)
+    assert not surely_near(as_array(out.astype(np.float16)), as_array(ref), 1e9, arrays), "other dtypes are not for it"

@@ -38,6 +38,10 @@ class Arrays:
         """Returns the elements in float64."""
         return np.asarray(piece, np.float64)
 
+    def narrow(self, piece: Array) -> Array:
+        """Returns the elements in float32."""
+        return np.asarray(piece, np.float32)
+
     def host(self, array: Array) -> Array:
         """Returns the elements as a NumPy array: int64 unchanged, other dtypes in float64."""
         return array if array.dtype == np.int64 else self.wide(array)
@@ -95,6 +99,10 @@ class Tensors(Arrays):
     def wide(self, piece: Array) -> Array:
         wide: Array = self._torch.Tensor.to(piece, self._torch.float64)
         return wide
+
+    def narrow(self, piece: Array) -> Array:
+        narrow: Array = self._torch.Tensor.to(piece, self._torch.float32)
+        return narrow
 
     def host(self, array: Any) -> Array:
         kept = array if array.dtype == self._torch.int64 else self.wide(array)

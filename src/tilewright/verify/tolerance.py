@@ -32,6 +32,8 @@ TRUSTED_AT_MOST = 0.1
 mantissa (float8_e5m2) gives 0.06. An implementation with an error above 0.1 computes another function."""
 CONSTANT_FROM = 16
 """An output needs this many equal elements to count as one constant."""
+ROUNDING_OF_SCALE = 1e-6
+"""More than the relative error of the five roundings of `surely_near`, of at most 2⁻²⁴ each."""
 REFERENCE_FLOP = 2e9  # most FLOP of one float64 reference: about 0.1 s on the host
 TRIED_ELEMENTS = 1 << 27
 """The most elements of a float64 tensor with which the reference is tried."""
@@ -303,6 +305,27 @@ def squares_of(ref: Array, arrays: Arrays = HOST, *, special: bool = False) -> f
             return (arrays.sum_of_squares(_scale(arrays, arrays.wide(piece), special)),)
 
     return sum(number for (number,) in arrays.numbers(arrays.each(squares, ref)))
+
+
+def surely_near(out: Array, ref: Array, bound: float, arrays: Arrays = HOST, *, squares: float | None = None) -> bool:
+    """Returns True only if all elements of ``out`` are finite and `error_of` finds no error above ``bound``.
+
+    Computes in float32, with a third of the operations of `error_of`. False proves nothing. Float32 must represent the
+    values of ``out``. squares: `squares_of` the reference, if it is known.
+    """
+    size = math.prod(ref.shape)
+    if not size or out.dtype != ref.dtype:
+        return False
+    rms = math.sqrt((squares_of(ref, arrays) if squares is None else squares) / size)
+    bound *= 1 - ROUNDING_OF_SCALE
+
+    def near(a: Array, b: Array) -> tuple[Any]:
+        with np.errstate(all="ignore"):
+            b = arrays.narrow(b)
+            # Not ``<=``: infinity is not near infinity.
+            return ((abs(arrays.narrow(a) - b) < (abs(b) + rms) * bound).all(),)
+
+    return all(found for (found,) in arrays.numbers(arrays.each(near, out, ref)))
 
 
 def _scale(arrays: Arrays, wide: Array, special: bool) -> Array:
