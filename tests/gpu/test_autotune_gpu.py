@@ -29,8 +29,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 1024, 4096) for warps in (1, 4)]
 
 
-@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
 @triton.autotune(configs=CONFIGS, key=["n"], reset_to_zero=["total"], restore_value=["x"])
+@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
 @triton.jit
 def accumulated(x, total, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -65,8 +65,8 @@ print(json.dumps({
     "patched": hasattr(Autotuner._bench, "__wrapped__"),
     "right": bool(torch.equal(x, kept * 2)) and bool(torch.equal(z, y * 2)),
     "total": abs(float(total) - float(kept.double().sum())) < 1e-3 * float(total),
-    "picks": [str(accumulated.fn.best_config), str(moved.best_config)],
-    "timed": sum(ms[0] < float("inf") for ms in accumulated.fn.configs_timings.values()),
+    "picks": [str(accumulated.best_config), str(moved.best_config)],
+    "timed": sum(ms[0] < float("inf") for ms in accumulated.configs_timings.values()),
     "searched": "tilewright.runtime.search.searching" in sys.modules,
 }))
 """

@@ -61,7 +61,8 @@ class CompilerPool:
         self._left_out: dict[int, NotStarted] = {}
         self._keys: dict[int, str | None] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
-        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs, "nvdisasm")
+        self._most_readers = jobs + jobs // 4  # with fewer, the last cubins would wait for a whole run of nvdisasm
+        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(self._most_readers, "nvdisasm")
         self._readers_of_tile_ir = ToolPool(min(jobs, READERS_OF_TILE_IR), "tileirdisasm")
         self.unread: list[tuple[Built, Future[Outcome]]] = []
         self._lock = threading.Lock()
@@ -231,7 +232,7 @@ class CompilerPool:
         Returns an empty list if enough readers run.
         """
         with self._lock:
-            enough = min(self.jobs, max(1, self.jobs // 4) + self.jobs - self.compiling)
+            enough = min(self._most_readers, max(1, self.jobs // 4) + self.jobs - self.compiling)
             size = -(-len(self.unread) // enough) if self.reading < enough else 0
             share, self.unread = self.unread[:size], self.unread[size:]
             self.reading += bool(share)

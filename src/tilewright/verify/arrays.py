@@ -28,8 +28,11 @@ Result = TypeVar("Result")
 class Arrays:
     """Operations on NumPy arrays."""
 
-    def each(self, function: Callable[..., Result], *arrays: Array) -> Iterable[Result]:
-        """Applies ``function`` to flat pieces of ``arrays``, which have equal shapes. Returns the results in order."""
+    def each(self, function: Callable[..., Result], *arrays: Array, larger: int = 1) -> Iterable[Result]:
+        """Applies ``function`` to flat pieces of ``arrays``, which have equal shapes. Returns the results in order.
+
+        larger: how many times the usual size a piece on a device may have, if ``function`` needs less memory.
+        """
         flat = [np.asarray(array).reshape(-1) for array in arrays]
         places = range(0, max(1, flat[0].size), HOST_CHUNK)  # an empty array is one piece
         return (function(*(array[at : at + HOST_CHUNK] for array in flat)) for at in places)
@@ -92,9 +95,9 @@ class Tensors(Arrays):
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
 
-    def each(self, function: Callable[..., Result], *arrays: Array) -> Iterable[Result]:
+    def each(self, function: Callable[..., Result], *arrays: Array, larger: int = 1) -> Iterable[Result]:
         devices = [array.device for array in arrays if isinstance(array, self._torch.Tensor)]
-        return map(function, *(self._pieces(array, devices) for array in arrays))
+        return map(function, *(self._pieces(array, devices, larger * CHUNK) for array in arrays))
 
     def wide(self, piece: Array) -> Array:
         wide: Array = self._torch.Tensor.to(piece, self._torch.float64)
@@ -151,10 +154,10 @@ class Tensors(Arrays):
         numbers: list[list[float]] = self._torch.stack(on_device).tolist()
         return numbers
 
-    def _pieces(self, array: Array, devices: Sequence[Any]) -> Iterator[Any]:
+    def _pieces(self, array: Array, devices: Sequence[Any], size: int) -> Iterator[Any]:
         here = isinstance(array, self._torch.Tensor)
         flat = array.reshape(-1) if here else self._torch.from_numpy(np.ascontiguousarray(array).reshape(-1))
-        for piece in self._torch.split(flat, CHUNK):
+        for piece in self._torch.split(flat, size):
             yield piece if here or not devices else piece.to(devices[0])
 
 

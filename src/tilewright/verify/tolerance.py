@@ -322,10 +322,10 @@ def surely_near(out: Array, ref: Array, bound: float, arrays: Arrays = HOST, *, 
     def near(a: Array, b: Array) -> tuple[Any]:
         with np.errstate(all="ignore"):
             b = arrays.narrow(b)
-            # Not ``<=``: infinity is not near infinity.
-            return ((abs(arrays.narrow(a) - b) < (abs(b) + rms) * bound).all(),)
+            # Not ``<=``: infinity is not near infinity. The sum of large numbers would overflow before the product.
+            return ((abs(arrays.narrow(a) - b) < abs(b) * bound + rms * bound).all(),)
 
-    return all(found for (found,) in arrays.numbers(arrays.each(near, out, ref)))
+    return all(found for (found,) in arrays.numbers(arrays.each(near, out, ref, larger=4)))
 
 
 def _scale(arrays: Arrays, wide: Array, special: bool) -> Array:
