@@ -70,6 +70,7 @@ class Wanted:
     special: bool = False  # infinities and NaN are part of the expected values
     exact: Array | None = None  # mask of the elements that must be equal, for a task that maps integers to integers
     within: str = ""  # ``the slice`` if the values are only a slice of the output
+    squares: float | None = None  # `tolerance.squares_of` the values, if it is known
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def compared(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays 
 
 def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared:
     ref, allowed, limit = wanted.values, wanted.allowed, negligible(wanted.dtype)
-    error = error_of(out, ref, arrays, negligible=limit, special=wanted.special)
+    error = error_of(out, ref, arrays, negligible=limit, special=wanted.special, squares=wanted.squares)
     if wanted.exact is not None:
         exact = np.where(wanted.exact, arrays.host(out), ref)
         only = error_of(exact, ref, negligible=limit, special=wanted.special)

@@ -73,10 +73,6 @@ class Backend(Protocol):
     def kept(self, array: Array) -> Array:
         """Returns a fetched array that no later run changes, which may be a copy."""
 
-    def placed(self, array: Array) -> Array:
-        """Returns an array of the host where `arrays` compares it with fetched arrays, if it is small enough to stay
-        there."""
-
     def cut(self, array: Array, axes: Mapping[int, Sequence[int]], whole: bool) -> Array:
         """Returns a slice of fetched elements, for the operations in `arrays`: in int64 if ``whole``.
 

@@ -59,8 +59,6 @@ class DeviceExaminer:
         """The checksums of the inputs by their seed: equal seeds give equal inputs."""
         self._squares: dict[tuple[int, str], float] = {}
         """The sum of the squares of each output that candidates are compared with, by seed and name."""
-        self._placed: dict[int, Mapping[str, Wanted]] = {}
-        """What is expected of the slice, by seed, as the backend compares it."""
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
         values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
@@ -128,8 +126,7 @@ class DeviceExaminer:
         if trusted is None:
             wanted = FloatReference(self.task).wanted(dims, inputs, "declared")
             if not isinstance(wanted, str):
-                within = {name: replace(one, within="the slice") for name, one in wanted.items()}
-                return Draw(seed, poison, part, within, None)
+                return Draw(seed, poison, part, {name: _of_slice(one) for name, one in wanted.items()}, None)
         return self._draw(seed, poison, part, tolerance.reference_outputs(self.task, dims, inputs), trusted)
 
     def _draw(
@@ -148,7 +145,7 @@ class DeviceExaminer:
                     error = _of_both(self._reduced.errors[name], self._reduced.wanted[name].values.size, value.size)
                 errors[name] = error
             allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
-            wanted[name] = Wanted(value, dtype, allowed, within="the slice")
+            wanted[name] = _of_slice(Wanted(value, dtype, allowed))
         return Draw(seed, poison, part, wanted, trusted, errors)
 
     def _sliced(self, name: str, outputs: Mapping[str, Array], part: Slice) -> Array:
@@ -194,19 +191,12 @@ class DeviceExaminer:
             judge_memory(memory)
             outputs = {name: self.backend.fetched(tensors[name]) for name in draw.wanted}
             got = {name: self.buffers.slice_of(name, output, draw.part) for name, output in outputs.items()}
-            if draw.seed not in self._placed:
-                self._placed[draw.seed] = {name: self._where_compared(one) for name, one in draw.wanted.items()}
-            worst = judge_values(self._placed[draw.seed], got, self.backend.arrays)
+            worst = judge_values(draw.wanted, got, self.backend.arrays)
             self._judge_whole(draw, outputs)
         except Wrong as wrong:
             dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())
             raise Wrong(f"{wrong} ({dims}; seed {draw.seed}, poison 0x{draw.poison:02X})") from None
         return worst.share
-
-    def _where_compared(self, wanted: Wanted) -> Wanted:
-        if wanted.exact is not None:  # these are compared on the host
-            return wanted
-        return replace(wanted, values=self.backend.placed(wanted.values))
 
     def _judge_whole(self, draw: Draw, outputs: NamedArrays) -> None:
         """Compares the whole outputs with those of the trusted implementation, or of the first correct candidate."""
@@ -220,6 +210,11 @@ class DeviceExaminer:
             judge_whole(name, outputs[name], others[name], whose, wanted, self.backend.arrays, self._squares.get(key))
         if others is outputs:
             self._agreed[draw.seed] = {name: self.backend.kept(output) for name, output in outputs.items()}
+
+
+def _of_slice(wanted: Wanted) -> Wanted:
+    squares = squares_of(wanted.values, special=wanted.special)  # else each candidate would have them summed again
+    return replace(wanted, within="the slice", squares=squares)
 
 
 def _of_both(error: Error, few: int, many: int) -> Error:

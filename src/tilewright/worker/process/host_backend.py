@@ -103,9 +103,6 @@ class HostBackend:
     def kept(self, array: Array) -> Array:
         return array
 
-    def placed(self, array: Array) -> Array:
-        return array
-
     def cut(self, array: Array, axes: Mapping[int, Sequence[int]], whole: bool) -> Array:
         for axis, indices in axes.items():
             array = array.take(indices, axis)

@@ -12,7 +12,6 @@ import torch
 from tilewright.launching.cuda import DeviceBytes
 from tilewright.race.event_timer import torch_flush
 from tilewright.task.tensors import Distribution
-from tilewright.verify.arrays import CHUNK as PIECE
 from tilewright.verify.arrays import Tensors
 from tilewright.verify.images import memory_of_machine
 from tilewright.verify.tolerance import draw
@@ -77,9 +76,6 @@ class TorchBackend:
 
     def kept(self, array: Any) -> Any:
         return array.clone()
-
-    def placed(self, array: Any) -> Any:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device) if array.size <= PIECE else array
 
     def cut(self, array: Any, axes: Mapping[int, Sequence[int]], whole: bool) -> Any:
         for axis, indices in axes.items():
