@@ -144,3 +144,5 @@ def test_one_element_decides_whether_all_are_surely_near(arrays: Arrays, as_arra
         out[-1] = wrong
         assert not surely_near(as_array(out), as_array(ref), 0.01, arrays)
     assert not surely_near(as_array(out.astype(np.float16)), as_array(ref), 1e9, arrays), "other dtypes are not for it"
+    tiny = np.array([1e-45, 1e-45], np.float32)  # 1 is 4e44 times as far away; in float32, the bound would be infinite
+    assert not surely_near(as_array(tiny + np.float32(1)), as_array(tiny), 1e39, arrays)
