@@ -18,7 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]  # a NumPy array of any dtype; also a torch tensor in functions that take `Tensors`
 NamedArrays = Mapping[str, Array]  # the elements of a task's tensors, by name
 
-CHUNK = 1 << 22  # elements that are compared at a time on a device; a comparison then needs about 200 MB
+CHUNK = 1 << 22  # elements that are compared at a time on a device; a comparison then needs up to 300 MB
 HOST_CHUNK = 1 << 13
 """The number of elements that are compared at a time on the host. Their arrays stay in the caches and below 128 KiB.
 For larger arrays, malloc maps new pages for each array. So a comparison in small pieces is ten times faster."""
