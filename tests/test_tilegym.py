@@ -293,6 +293,7 @@ def test_one_division_a_row_changes_no_bit(before: tuple[Entry, ...], tmp_path: 
     assert attended(source.text, task, tmp_path) == shipped
 
 
+@pytest.mark.long
 def test_attention_for_gemma_keeps_no_maximum(tmp_path: Path) -> None:
     """As it is, and with three loops in place of one; the results differ by the rounding of terms to bfloat16."""
     task = task_of("gemma_attention")

@@ -14,6 +14,7 @@ from tests.bench.kit import bench_module
 import tilewright.worker.early
 
 
+@pytest.mark.long
 def test_processes_of_a_benchmark_find_bytecode_where_python_writes_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

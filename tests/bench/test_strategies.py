@@ -30,6 +30,7 @@ def test_all_compiled_is_nearly_no_regret(bench: ModuleType, workloads: list[Any
     assert all(0 <= regret < 0.06 for regret in regrets) and sum(regret > 0.01 for regret in regrets) <= 1
 
 
+@pytest.mark.long
 def test_with_a_quarter_compiled_the_default_is_better_than_without_expected_times(
     bench: ModuleType, workloads: list[Any]
 ) -> None:

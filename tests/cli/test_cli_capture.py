@@ -139,6 +139,7 @@ def test_kernels_that_only_share_an_input_are_not_called_a_pair(here: Path, monk
     assert "no kernel writes what the launch directly after it reads" in invoke("captured", "pairs").output
 
 
+@pytest.mark.long
 def test_two_kernels_become_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CAPTURE_DESCRIBE", "1")
     (here / "program.py").write_text(PAIR)

@@ -200,6 +200,7 @@ def limited(*commands: str, home: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.long
 def test_no_memory_of_the_size_of_the_tensors_is_needed(file: Path, tmp_path: Path) -> None:
     moved = {"logits": 400000 * (50257 * 2 + 4), "embedded": 1000 * (2 * 64 * 2 + 4), "flat64": 2 * 400000 * 50257 * 2}
     asked = [

@@ -76,6 +76,7 @@ def test_what_everybody_pays_is_two_small_modules(suite: pytest.Pytester) -> Non
     assert not loaded & {"numpy", "torch", "rich", "typer", "cuda"}
 
 
+@pytest.mark.long
 def test_with_several_workers_the_controller_prints(suite: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     result = suite.runpytest_subprocess(*PLUGIN, "--tilewright", "-n", "2", "--tilewright-save", "runs.json")

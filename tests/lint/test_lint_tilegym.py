@@ -44,6 +44,7 @@ def line_of(file: str, pattern: str, after: str = "") -> int:
     return next(i for i in range(start, len(lines)) if re.search(pattern, lines[i])) + 1
 
 
+@pytest.mark.long
 def test_the_inventory_finds_every_search() -> None:
     """Part 7 check 1 and P-04: in all files that search, kernels, launches, spaces and searches."""
     pattern = re.compile(r"= (ct\.tune\.)?exhaustive_search\(")

@@ -137,6 +137,7 @@ def test_every_command_with_a_job_is_reached_with_its_defaults(tmp_path: Path) -
     assert [each["optimization"] for each in ended["optimize"]["result"]["iterations"]] == ["baseline"]
 
 
+@pytest.mark.long
 def test_an_agent_proposes_and_gets_the_verdict_with_the_next_request(tmp_path: Path) -> None:
     """The answer of one call is judged before the next; what it says of the reference is tampering."""
     file = repository(tmp_path / "user")

@@ -82,6 +82,7 @@ def test_the_change_is_tried_with_the_hints_that_interact(combined: Iteration) -
         assert any(hint in value and "persistent=" in value for value in values), hint
 
 
+@pytest.mark.long
 def test_pairs_that_cannot_gain_are_pruned_with_their_prediction(tmp_path: Path, no_gpu: None) -> None:
     """The look-ahead compiles pairs of structural changes. Only those that are predicted to gain are judged."""
     x = torch.empty(1024, 1024, dtype=torch.bfloat16)

@@ -49,6 +49,7 @@ def test_an_entry_of_another_language_is_refused_by_name() -> None:
         offered("triton/softmax.py", "tune_space", "exp2")
 
 
+@pytest.mark.long
 def test_a_triton_task_is_taken_to_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU: changed, compiled, verified on the interpreter, and then predicted."""
     pytest.importorskip("triton")

@@ -110,6 +110,7 @@ def test_a_build_that_is_interrupted_ends_at_once_and_the_next_gets_its_own_answ
     assert alone[0].identity == built[2].identity
 
 
+@pytest.mark.long
 def test_after_a_kill_suspects_are_loaded_alone_and_the_culprit_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     with Ledger(tmp_path / "ledger.db") as ledger:

@@ -112,6 +112,7 @@ def test_a_launch_that_was_recorded_on_another_machine(tmp_path: Path) -> None:
     assert "the launch in norms.py:" in line and "multi_processor_count * 4" in launch_lines(text)
 
 
+@pytest.mark.long
 def test_a_launch_in_another_file_than_the_kernel(tmp_path: Path) -> None:
     with kept(tmp_path, apart=True) as case:
         [line] = case.in_program()
@@ -165,6 +166,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
 
 
+@pytest.mark.long
 def test_a_launch_whose_configuration_is_searched(tmp_path: Path, searching: None) -> None:
     """Grid and arguments change in the search and after it, and the list gets the kept configuration."""
     with kept(tmp_path, SEARCH + SEARCHED) as case:
@@ -180,6 +182,7 @@ def test_a_launch_whose_configuration_is_searched(tmp_path: Path, searching: Non
     assert "@ct.kernel(occupancy=4)" in text, "the search sets this hint"
 
 
+@pytest.mark.long
 def test_a_search_and_a_launch_that_share_variables(tmp_path: Path, searching: None) -> None:
     """As in TileGym's softmax: each variable is changed once."""
     grid, args = "(rows, 1, 1)", "(x, y, weights, scales, columns, float(eps), columns)"
@@ -196,6 +199,7 @@ def test_a_search_and_a_launch_that_share_variables(tmp_path: Path, searching: N
     assert "lambda _: grid" in flat and "ct.launch(stream, grid, tuned, args)" in flat
 
 
+@pytest.mark.long
 def test_a_configuration_that_the_list_has_is_not_added_again(tmp_path: Path, searching: None) -> None:
     listed = SEARCHED.replace("SimpleNamespace(occupancy=8)", "SimpleNamespace(occupancy=2)")
     with kept(tmp_path, SEARCH + listed) as case:

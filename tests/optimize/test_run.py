@@ -250,6 +250,7 @@ def test_kill_9_loses_at_most_the_running_iteration(tmp_path: Path) -> None:
     assert [one.status for one in after] == [one["status"] for one in found["iterations"]]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="kills with a signal")
 def test_a_version_whose_loading_the_process_did_not_survive_is_not_loaded_again(tmp_path: Path) -> None:
     """Issue 13: `loading version n` is in the ledger before it is loaded; the resumed run records the failure."""
@@ -278,6 +279,7 @@ def test_a_version_whose_loading_the_process_did_not_survive_is_not_loaded_again
     assert [*events.values()] == [["loading"], ["loading", "ended"]]
 
 
+@pytest.mark.long
 def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def halves(x):
 """
 
 
+@pytest.mark.long
 def test_the_program_launches_both_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     module = library(tmp_path, LIBRARY)

@@ -138,6 +138,7 @@ def test_a_launch_that_uses_the_chunk_elsewhere_is_refused(tmp_path: Path) -> No
         ENTRY.apply(Source("task.py", text), replace(site), WHOLE_ROW)
 
 
+@pytest.mark.long
 def test_an_array_that_is_two_parameters_is_loaded_once(tmp_path: Path) -> None:
     new = applied(ENTRY, LATENT, tmp_path, IF_ONE, "if each launch passes one array as K and V")
     added = ["# Right only if each launch passes one array as K and V.", "v = ct.reshape(k, (TILE, 1, DEPTH))"]

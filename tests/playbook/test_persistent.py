@@ -91,6 +91,7 @@ def test_a_grid_of_as_many_blocks_as_the_gpu_holds(tmp_path: Path) -> None:
     assert grids == [(4 * 132,), (8192,)]
 
 
+@pytest.mark.long
 def test_clusters_count_as_one_block_each(tmp_path: Path) -> None:
     """X-11: a block is a cluster of num_ctas CTAs."""
     hinted = HALF_PRODUCT.replace(

@@ -140,6 +140,7 @@ def test_a_block_for_each_item(text: str, grid: str, tmp_path: Path) -> None:
     assert launched.grid[0] == 512 and launched.args[-1] is True, "the kernel knows that its loop runs once"
 
 
+@pytest.mark.long
 def test_a_block_for_each_item_has_no_loop_over_items(tmp_path: Path) -> None:
     """Without the constant, the machine code has one loop more."""
     changed = applied(ENTRY, SOFTMAX, tmp_path, EACH_ITEM)

@@ -111,6 +111,7 @@ def test_arrays_with_gaps_compute_what_they_did(rows: str, gaps: dict[str, int],
         assert run_of(new, tmp_path, output, gaps=gaps)[0] == run_of(one, tmp_path, output, gaps=gaps)[0]
 
 
+@pytest.mark.long
 def test_the_test_of_the_strides_is_not_compiled(tmp_path: Path) -> None:
     """The machine code is that without it."""
     wide = FLAT.replace('"ragged": {"M": 601, "N": 48}, "even": {"M": 300, "N": 64}', '"wide": {"M": 16384, "N": 3072}')

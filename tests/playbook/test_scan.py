@@ -116,6 +116,7 @@ def test_the_interpreter_finds_the_same_results(text: str, tmp_path: Path) -> No
     assert said.verdict.startswith("correct"), said.reason
 
 
+@pytest.mark.long
 def test_the_diagnosis_sees_a_long_scan(tmp_path: Path) -> None:
     """Its shuffles and additions take more time than the bytes of bfloat16; those of the two levels do not."""
     text = GATHERED.replace('"N": 1000', '"N": 4096').replace("@ct.kernel", "@ct.kernel(occupancy=4)")

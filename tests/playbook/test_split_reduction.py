@@ -140,6 +140,7 @@ def test_a_wrong_protocol_is_found(right: str, wrong: str, found: str, tmp_path:
     assert judged.verdict == "incorrect" and re.search(found, judged.reason), judged.reason
 
 
+@pytest.mark.long
 def test_a_part_that_is_left_out_is_found(tmp_path: Path) -> None:
     """The reduced shapes of a quick check have fewer chunks than parts; the checks of a kept version do not."""
     text = applied(ENTRY, LONG_SUMS, tmp_path, 4)

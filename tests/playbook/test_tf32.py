@@ -34,6 +34,7 @@ def test_which_of_the_two_is_lossless() -> None:
     assert (ENTRY.about.risk, LOSSY.about.risk) == ("lossless", "lossy")
 
 
+@pytest.mark.long
 def test_the_cast_reaches_the_tensor_cores_and_stays_correct(tmp_path: Path) -> None:
     new = applied(ENTRY, TF32_PRODUCT, tmp_path, "tfloat32")
     assert f"total = ct.mma({CAST}, total)" in new

@@ -43,6 +43,7 @@ def by_descriptors(tmp_path: Path) -> str:
     return TILE_IR.change(source, route, "route=tileir,BLOCK_N=256,num_stages=6,num_worker_warps=8")
 
 
+@pytest.mark.long
 def test_descriptors_are_made_before_the_loop(tmp_path: Path) -> None:
     text = by_descriptors(tmp_path)
     source = Source("task.py", text)

@@ -48,6 +48,7 @@ class TestTritonExp2(EntryContract):
     elsewhere: ClassVar = {"no exponential": MATMUL}
 
 
+@pytest.mark.long
 def test_the_route_and_its_hints(tmp_path: Path) -> None:
     """Hints that were tuned for one route do not reach the other."""
     source = Source(

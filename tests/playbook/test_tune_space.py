@@ -43,6 +43,7 @@ class TestTuneSpace(EntryContract):
     examples: ClassVar = {"scale": SCALE}
 
 
+@pytest.mark.long
 def test_a_kernel_with_one_configuration_is_tried_with_others(matmul: KernelFacts) -> None:
     site = only(ENTRY.sites(Source("file.py", MATMUL), matmul))
     assert 2 <= len(site.values_to_try()) <= OFFERED
@@ -50,6 +51,7 @@ def test_a_kernel_with_one_configuration_is_tried_with_others(matmul: KernelFact
     assert any("TILE_M" in one for one in tiles) and any("occupancy" in one for one in tiles)
 
 
+@pytest.mark.long
 def test_every_value_is_another_machine_code(matmul: KernelFacts, tmp_path: Path) -> None:
     source = Source("file.py", MATMUL)
     site = only(ENTRY.sites(source, matmul))
@@ -77,6 +79,7 @@ def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:
         assert changes.get("TILE_M", 64) in (64, 128) and changes.get("TILE_N", 128) in (64, 128)
 
 
+@pytest.mark.long
 def test_of_a_large_space_tiles_are_compiled_first_and_then_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     task = load_task("examples/rms_norm.py")
     facts = facts_of(replace(task, workloads={name: task.workloads[name] for name in ("16384x4096", "4096x8192")}))

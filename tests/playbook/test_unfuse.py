@@ -37,12 +37,14 @@ def code_of(text: str, folder: Path) -> MachineCode:
     return next(iter(codes_of(loaded(text, folder)).values()))
 
 
+@pytest.mark.long
 def test_the_products_spill_nothing_after_it(tmp_path: Path) -> None:
     before, after = code_of(LARGE_PRODUCTS, tmp_path), code_of(changed(LARGE_PRODUCTS, APART_P), tmp_path)
     assert before.local_stores > 100 and before.stack_bytes > 500
     assert (after.local_stores, after.local_loads, after.stack_bytes) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_the_norm_spills_a_fifth_after_it(tmp_path: Path) -> None:
     before, after = code_of(LONG_NORM, tmp_path), code_of(changed(LONG_NORM, AGAIN), tmp_path)
     assert before.local_stores > 200 and before.stack_bytes > 1000

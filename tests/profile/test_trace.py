@@ -149,6 +149,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read(path)
 
 
+@pytest.mark.long
 def test_a_large_trace_needs_little_memory(tmp_path: Path) -> None:
     """The events of this trace take some 400 MB as objects; reading must not keep them."""
     path, made = tmp_path / "large.json", MadeTrace()

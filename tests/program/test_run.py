@@ -253,6 +253,7 @@ def test_without_an_optimizer_a_call_is_a_step(tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1] == "call 8" and run.outputs is None and not run.operations
 
 
+@pytest.mark.long
 def test_calls_of_a_compiled_module_are_seen(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     compiled = CALLS.replace("with torch.no_grad", 'model.compile(backend="eager")\nwith torch.no_grad')

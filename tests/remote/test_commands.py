@@ -52,6 +52,7 @@ def works(loop: Loopback) -> list[Path]:
     return [*(loop.folder / "cache" / "work").glob("*")]
 
 
+@pytest.mark.long
 def test_optimize_leaves_what_it_leaves_here(
     loop: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

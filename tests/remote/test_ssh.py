@@ -345,6 +345,7 @@ def wheel(folder: Path) -> None:
         file.writestr(f"{info}/RECORD", f"tiny_thing.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 
 
+@pytest.mark.long
 def test_an_environment_is_made_once_from_wheels_where_no_index_is_reached(
     loop: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_preempted_allocation_is_replaced(run: Run, cluster: Cluster) -> None:
     assert run.noted("began", "first") == 1
 
 
+@pytest.mark.long
 def test_a_requeued_job_is_waited_for_and_the_run_goes_on_in_it(run: Run, cluster: Cluster) -> None:
     held, jobs = run.hold(), cluster.submitted()
     job = cluster.jobs()[0].split()[0]
@@ -226,6 +227,7 @@ def test_a_client_that_does_not_come_back_leaves_nothing(tmp_path: Path, cluster
     wait_for(lambda: not cluster.left())
 
 
+@pytest.mark.long
 def test_a_second_client_is_told_who_uses_the_run_and_gets_no_allocation(run: Run, cluster: Cluster) -> None:
     assert run.executor.run(step("first")).status == "PASSED"
     jobs = cluster.jobs()

@@ -51,6 +51,7 @@ def tuning(ops: str, folder: Path) -> Tuning:
     return Tuning(ops, folder, module="tests.slurm.tuning")
 
 
+@pytest.mark.long
 def test_a_killed_client_is_taken_up_again_in_one_allocation(cluster: Cluster, ops: str, tmp_path: Path) -> None:
     run, before = tuning(ops, tmp_path), cluster.submitted()
     process = run.start()

@@ -54,6 +54,7 @@ def test_a_file_of_one_specialist_is_there_for_the_next_and_a_second_allocation_
     assert "--on slurm" in (tmp_path / "home" / "written" / "kernel.py").read_text()
 
 
+@pytest.mark.long
 def test_optimize_and_profile_leave_what_they_leave_here(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

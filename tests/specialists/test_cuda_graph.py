@@ -98,6 +98,7 @@ def script_of(folder: Path, call: str) -> Path:
     return script
 
 
+@pytest.mark.long
 @NO_GPU
 def test_a_program_is_analysed_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its source is read, and a copy of it runs with fake tensors, before the command says what is missing."""

@@ -82,6 +82,7 @@ def check(module: TileModule, wanted: Callable[[int], int], given: Sequence[int]
         assert executed(module, given)[0] == expected
 
 
+@pytest.mark.long
 def test_a_run_leaves_no_values_to_the_garbage_collection() -> None:
     """It is rare, and a run has hundreds of megabytes."""
     gc.collect()

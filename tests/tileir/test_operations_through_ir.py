@@ -339,6 +339,7 @@ def varied(case: Case) -> bool:
 shapes = st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3).map(tuple)
 
 
+@pytest.mark.long
 @settings(
     max_examples=15, derandomize=True, deadline=None, database=None, phases=[Phase.generate], report_multiple_bugs=False
 )

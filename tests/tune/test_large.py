@@ -105,6 +105,7 @@ def test_a_space_of_20_000_takes_as_much_memory_as_one_of_200(tmp_path: Path) ->
     assert peak <= MEMORY * usual
 
 
+@pytest.mark.long
 def test_expected_times_choose_the_first_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each workload has its own. The constants A and B change nothing, so the largest tiles are expected to be fast."""
     asked: list[tuple[str, int]] = []

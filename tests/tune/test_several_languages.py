@@ -61,6 +61,7 @@ def test_tune_gives_one_table_and_one_winner(task: Task) -> None:
     assert odd.best.configuration == min(right, key=us.__getitem__)
 
 
+@pytest.mark.long
 def test_no_implementation_is_screened_for_the_prediction_of_another(task: Task) -> None:
     """Predictions of kernels in several languages differ by more than the screen's factor of 2, and mean little."""
     result = tune(task, arch="sm_90", workloads="large", store=False)

@@ -91,6 +91,7 @@ def test_what_is_shipped_is_always_compiled(tmp_path: Path, started: list[Any]) 
     assert found[256].code is not None and found[256].checked is not None and found[256].checked.right
 
 
+@pytest.mark.long
 def test_where_no_other_is_correct_it_is_compiled_too(tmp_path: Path, started: list[Any]) -> None:
     result = tuned(tmp_path, 64, {64: 1.0, 128: 1.0}, store=False)
     found = by_tile(result)

@@ -56,6 +56,7 @@ assert again.__spec__.loader.get_source(again.__name__) and not hasattr(again, "
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ANSWERS)
 def test_what_is_put_off_is_there_when_it_is_needed(what: str) -> None:
     done = subprocess.run([sys.executable, "-c", LOADED + ANSWERS[what]], capture_output=True, text=True)

@@ -192,6 +192,7 @@ def kill_at_file_call(at: int) -> None:
     sys.addaudithook(heard)
 
 
+@pytest.mark.long
 def test_killed_before_each_change_of_a_file(tmp_path: Path, recorded: Recorded) -> None:
     kills = 0
     for step in CHANGES[1:]:
@@ -232,6 +233,7 @@ def test_killed_at_a_git_command(
     check_undone(root, recorded)
 
 
+@pytest.mark.long
 def test_another_run_after_a_kill(tmp_path: Path, recorded: Recorded) -> None:
     """It begins from a recorded step of the killed run, not from what that left unfinished. In another worktree of the
     repository, it leaves it alone."""

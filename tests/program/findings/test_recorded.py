@@ -224,6 +224,7 @@ def test_data_of_many_operations_leaves_the_steps_to_be_recorded(tmp_path: Path)
     assert sum(count > 10 for count in later) >= RECORDED / 2
 
 
+@pytest.mark.long
 def test_an_endless_evaluation_is_ended(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(NOT_COMPILED.replace("in x.split(16)", "in iter(lambda: x, None)"))
     with program_copy(ProgramCommand.of("train.py", tmp_path), {}) as copy:

@@ -198,6 +198,7 @@ def test_an_axis_of_the_grid_that_nothing_explains_keeps_its_blocks(tmp_path: Pa
     assert verdict_of(task).startswith("correct")
 
 
+@pytest.mark.long
 def test_a_small_shape_has_few_blocks(tmp_path: Path) -> None:
     """Arrays of a few elements may have a grid with many blocks, and each costs the interpreter the same."""
     arrays = [torch.zeros(16384, width) for width in (320, 320, 64, 64)]

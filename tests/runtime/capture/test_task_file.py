@@ -75,6 +75,7 @@ def test_grid_tiles_and_layout_are_found(matmul: Task) -> None:
     assert sorted(dict(workload.dims).values()) == [64, 80, 96]
 
 
+@pytest.mark.long
 def test_a_row_may_change_where_no_rule_gives_the_grid(tmp_path: Path) -> None:
     """As in group norms: images and groups are in the grid, and neither is an extent."""
     arrays = (torch.zeros(72, 64), torch.zeros(72, 64), torch.zeros(24))

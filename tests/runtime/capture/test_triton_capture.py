@@ -276,6 +276,7 @@ def test_an_autotuner_of_a_library(tmp_path: Path) -> None:
     assert [(each["BLOCK"], each["route"]) for each in tried] == [(128, "ptx"), (128, "tileir")]
 
 
+@pytest.mark.long
 def test_a_matmul_with_strides(tmp_path: Path) -> None:
     """Strides and extents are dimensions, tile sizes are knobs, the matrix is transposed and the dtype a constant."""
     task = task_of(tmp_path, launch_matmul)

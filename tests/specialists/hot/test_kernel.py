@@ -62,6 +62,7 @@ def task_of(captured: tuple[Path, tuple[Recorded, ...]], file: Path) -> Path:
     return hot._task_file(replace(launch, launch=replace(launch.launch, file=str(file))))
 
 
+@pytest.mark.long
 def test_what_is_only_predicted_is_blocked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot, "ITERATIONS", 0)
     answer = specialist_of("triton").propose(
