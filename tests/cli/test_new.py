@@ -87,7 +87,7 @@ def test_a_file_with_kernels_gets_a_task_beside_it(capsys: pytest.CaptureFixture
     assert "complete its lines that say FILL IN" in capsys.readouterr().err
     assert Path("ops.py").read_text() == OPS
     task = load_task("ops_task.py")
-    assert (task.name, task.edit) == ("attend", (str(Path("ops.py").resolve()),))
+    assert (task.name, task.edit) == ("attend", (str(Path("ops.py").resolve()), "ops_task.py"))
     assert {name: tensor.shape for name, tensor in task.tensors.items()} == {
         "q": ("M", "N"), "k": ("N",), "out": ("M", "N"),
     }  # fmt: skip
