@@ -555,7 +555,7 @@ def test_what_is_no_record(tmp_path: Path, text: str) -> None:
 
 def test_a_record_of_another_version(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"version": 99, "parts": []}')
-    with pytest.raises(RequestError, match=r"another version of Tilewright \(version 99, .*; capture the program"):
+    with pytest.raises(RequestError, match=r"another version of Tilewright \(version 99, .*must be captured again"):
         capture_record.read(tmp_path / "c.json")
 
 

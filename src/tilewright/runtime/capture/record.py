@@ -216,8 +216,8 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
         version = data.get("version", VERSION) if kind is Capture and isinstance(data, dict) else VERSION
         if version != VERSION:
             raise RequestError(
-                f"{path} was written by another version of Tilewright (version {version}, this one reads {VERSION}); "
-                "capture the program again"
+                f"{path} is a record of another version of Tilewright (version {version}, this one reads {VERSION}), "
+                "so the program must be captured again"
             )
         return codec.from_json(kind, data, defaults=True)
     except (OSError, RecursionError, ValueError) as error:
