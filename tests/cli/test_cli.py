@@ -525,6 +525,7 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILEM=1"), "did you mean 'TILE_M'?"),
         (("tuned", "list", "--colour"), "see tilewright tuned list --help"),
         (("tuned", "lst"), "see tilewright tuned --help"),
+        (("captured", "xyz"), "no such command: xyz; known: show, pairs, task, fuse; see tilewright captured --help"),
         (("lst",), "see tilewright --help"),
         (("tune", RMS_NORM, "--strategy"), "'--strategy' requires an argument; see tilewright tune --help"),
     ],

@@ -87,7 +87,7 @@ def test_a_file_with_kernels_gets_a_task_beside_it(capsys: pytest.CaptureFixture
     assert "complete its lines that say FILL IN" in capsys.readouterr().err
     assert Path("ops.py").read_text() == OPS
     task = load_task("ops_task.py")
-    assert (task.name, task.edit) == ("attend", (str(Path("ops.py").resolve()),))
+    assert (task.name, task.edit) == ("attend", (str(Path("ops.py").resolve()), "ops_task.py"))
     assert {name: tensor.shape for name, tensor in task.tensors.items()} == {
         "q": ("M", "N"), "k": ("N",), "out": ("M", "N"),
     }  # fmt: skip
@@ -96,6 +96,7 @@ def test_a_file_with_kernels_gets_a_task_beside_it(capsys: pytest.CaptureFixture
     for line in ("FILL IN: scale", "FILL IN: the values of CAUSAL", "FILL IN: shapes and dtypes"):
         assert line in text
     assert "ops_task.py exists" in error(capsys, "new", "ops.py")
+    assert "gets a file" not in error(capsys, "new", "ops.py", "--kernel", "othr")  # no note about what is not written
     assert "NotImplementedError: FILL IN" in error(capsys, "check", "ops_task.py", "--engine", "interpreter")
 
 

@@ -129,6 +129,12 @@ def test_an_occupancy_that_is_not_attained_races_last() -> None:
     assert asked.reason.startswith("occupancy=2 requested, but 1 fits: ") and "shared memory" in asked.reason
 
 
+def test_the_reason_names_the_occupancy_of_its_own_row() -> None:
+    same = row("eight", code_hash="same", shared_bytes=229_544, occupancy=8, instructions=1400)
+    two = replace(same, configuration=config("two"), occupancy=2)
+    assert verdicts([same, two, *good()])["eight"].reason.startswith("occupancy=8 requested, but 1 fits: ")
+
+
 def test_a_duplicate_that_asks_for_less_clears_the_code() -> None:
     same = [row("two", code_hash="same", occupancy=2, tensor_instructions=10)]
     same.append(replace(same[0], configuration=config("one"), occupancy=1))

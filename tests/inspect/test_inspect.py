@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tilewright
-from tilewright.errors import SpaceError, UnknownChoice
+from tilewright.errors import SpaceError, TaskError, UnknownChoice
 from tilewright.hardware.gpu import detect
+from tilewright.task.loading import load_task
 
 RMS_NORM = str(Path(__file__).parents[2] / "examples" / "rms_norm.py")
 WIDE = {"TILE_M": 1, "BLOCKS_PER_SM": 1}
@@ -31,6 +33,13 @@ def test_a_configuration_is_a_text_or_a_mapping_or_several() -> None:
 @pytest.mark.skipif(detect() is not None, reason="a GPU decides the architecture")
 def test_the_architecture_may_be_left_out() -> None:
     assert [row.arch for row in tilewright.inspect(RMS_NORM, config=[WIDE])] == ["sm_90"]
+
+
+def test_flops_that_fail_are_said_before_anything_compiles() -> None:
+    task, compiled = replace(load_task(RMS_NORM), flops=lambda M: 1 / 0), []
+    with pytest.raises(TaskError, match="flops of task 'rms_norm' failed: .*ZeroDivisionError"):
+        tilewright.inspect(task, "sm_90", config=WIDE, progress=lambda *words: compiled.append(words))
+    assert compiled == []
 
 
 def test_one_workload_may_be_a_text() -> None:

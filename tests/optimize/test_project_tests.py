@@ -14,7 +14,7 @@ from tilewright.cli import main as cli
 from tilewright.errors import RequestError
 from tilewright.hardware.diagnosis import Diagnosis, ResourceLimit
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Metrics
+from tilewright.ledger.records import Iteration, Metrics, ToConfirm
 from tilewright.optimize import escalation
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.ending import finish
@@ -108,6 +108,14 @@ def test_the_usual_causes_are_in_the_reason_of_a_failed_iteration(tmp_path: Path
     with staged(repository(tmp_path / "user"), tmp_path / "home", ["wrong"], [Flushes()], limits=limits) as stage:
         stage.run()
         assert "; usual causes that fit: flush_to_zero or approximate rounding" in stage.rows[1].reason
+
+
+def test_an_escalation_does_not_call_reverted_what_waits_for_a_gpu() -> None:
+    baseline = Iteration(n=0, optimization="baseline", correctness="PASS", status="keep", reason="the untouched code")
+    confirm = ToConfirm(speedup=2.8, kind="form", patch="1.patch", command="")
+    waiting = replace(baseline, n=1, optimization="whole rows", status="revert", reason="faster", to_confirm=confirm)
+    text = escalation.written("norm", "norm.py", (), (baseline, waiting))
+    assert "1. whole rows: waits: faster" in text
 
 
 @pytest.mark.parametrize("measured", [True, False])

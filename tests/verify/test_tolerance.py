@@ -263,6 +263,7 @@ def smaller(task: Task) -> dict[str, Any]:
     ("reference", "message"),
     [
         (lambda a, b: (a @ b).T, r"reference of task 'product' has shape \(5, 4\) for 'c'"),
+        (lambda a, b: None, "returned None; return the arrays of the outputs c"),
         (lambda a, b: (a, b), "returned 2 arrays for the outputs c"),
         (lambda a, b: b @ a, "failed: ValueError: matmul"),
         (lambda a, q: a, "asks for 'q'; known: M, N, K, a, b"),

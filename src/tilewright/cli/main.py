@@ -30,6 +30,8 @@ from tilewright.errors import TilewrightError, in_task, is_task_code, place_in_t
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a user can fix."""
+FEW = 9
+"""An unknown command of a group with at most so many, such as `captured`, is answered with their names."""
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The base class of typer's errors about options and arguments. It is found through a subclass, because its module
@@ -159,7 +161,8 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         given, kind, known = command[1] if command else "", "command", list(getattr(context.command, "commands", ()))
     if given:
         near = difflib.get_close_matches(given, known, 1)
-        message = f"no such {kind}: {given}" + (f"; did you mean {near[0]}?" if near else "")
+        few = f"; known: {', '.join(known)}" if kind == "command" and len(known) <= FEW else ""
+        message = f"no such {kind}: {given}" + (f"; did you mean {near[0]}?" if near else few)
     return f"{message.rstrip('.')}; see {context.command_path} --help"
 
 

@@ -87,9 +87,10 @@ def _to_start_from(file: Path, kind: str, kernel: str | None, arch: str | None) 
         raise RequestError(f"{file} exists and holds a task; tune it: tilewright tune {file}")
     taken = file.with_name(f"{file.stem}_task.py")
     written = file.with_name(f"{file.stem}_{kernel}_task.py") if kernel and taken.exists() else taken
+    text = skeletons.for_kernel(source, kernel, written)
     if written != taken:
         terminal.note(f"{taken} exists, so the task of {kernel} gets a file of its own")
-    return written, skeletons.for_kernel(source, kernel, written)
+    return written, text
 
 
 def _from_reference(file: str | None, operation: str | None, language: str, dtype: str, as_json: bool) -> None:

@@ -194,6 +194,7 @@ task = tw.Task(
     flops=lambda {dims}: {elements},  # FILL IN: the operations of one launch
     space={space},{unknown}
     workloads={{"first": {{{workload}}}}},  # FILL IN: the sizes that matter
+    edit=("{file}", __file__),  # optimize may change the kernel, and the launch and the space here
 )
 '''
 

@@ -202,10 +202,9 @@ def _spills(group: _Group, times: float, most: int) -> _Objection:
 
 def _unattained(group: _Group) -> _Objection:
     """Returns an objection if an occupancy hint requests more CTAs than fit on an SM, else None."""
-    asked = min(row.occupancy or 1 for row in group.members)
-    if asked <= group.fits.ctas:
+    if min(row.occupancy or 1 for row in group.members) <= group.fits.ctas:
         return None
-    return "last", f"occupancy={asked} requested, but {group.fits.ctas} fits: {group.fits.why}"
+    return "last", f"occupancy={group.row.occupancy} requested, but {group.fits.ctas} fits: {group.fits.why}"
 
 
 def _strength(path: records.TensorPath) -> int:

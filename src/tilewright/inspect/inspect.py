@@ -86,13 +86,16 @@ def inspect(
     workload: the name of the workload to compile for; by default the task's first.
     jobs: the number of compilers at a time.
     seconds: limit of wall time for each compilation.
-    Raises UnknownChoice for an architecture or a workload that does not exist.
+    Raises UnknownChoice for an architecture or a workload that does not exist, and TaskError if the task's ``flops`` or
+    ``bytes_moved`` fails.
     """
     task = task_of(task)
     chosen = task.workload(workload) if workload else task.selected(None)[0]
     archs = (arch,) if isinstance(arch, str) else arch
     boards = [default_board(arch) for arch in archs] if archs else [target_of(None, detect()).board]
     only = task.space.chosen(config)
+    task.work(chosen.dims)  # a mistake in these is said before the compilers run, not after
+    task.traffic(chosen.dims)
     for board in boards:
         languages_of(task, [chosen], board)
     units = [

@@ -38,7 +38,8 @@ def written(task: str, where: str, final: Sequence[Metrics], iterations: Sequenc
             lines += [f"- `{move.entry}`: {move.outcome}" for move in metrics.diagnosis.moves]
             lines.append("")
     lines += ["## What was tried", ""]
-    lines += [f"{each.n}. {each.optimization}: {each.status}: {each.reason}" for each in iterations[1:]] or ["Nothing."]
+    tried = [f"{each.n}. {each.optimization}: {each.shown_status}: {each.reason}" for each in iterations[1:]]
+    lines += tried or ["Nothing."]
     lines += ["", "## Next", "", "The work of each source line, without a GPU:", ""]
     lines += [f"    tilewright inspect {where} --lines"]
     lines += ["", "The stalls of each source line, on a GPU, in a program that launches the kernel:", ""]

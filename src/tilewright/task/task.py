@@ -105,7 +105,8 @@ class Task(Declaration):
         attention). Large outputs are checked by slices along these dimensions.
     trusted: a correct implementation in the declared precision. Takes tensors on the device, and returns the outputs.
         Its error against the float64 reference determines the allowed error of a candidate.
-    edit: the files that `optimize` may change: the task file, or names given to `editable`.
+    edit: the files that `optimize` may change: the task file, or names given to `editable`. By default, what `editable`
+        loaded, or else the task file.
     serves: takes dimensions. Returns whether the kernel supports them. By default, the kernel supports all positive
         extents that compile.
     layouts: names in `LAYOUTS` of the memory layouts that the kernel supports besides row-major and aligned.

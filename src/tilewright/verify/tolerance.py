@@ -180,6 +180,8 @@ def evaluated(
         offered[name] = np.asarray(array, np.bool_ if dtype == "bool" else np.int64 if is_whole(dtype) else floats)
     what = f"reference of task '{task.name}'"
     result = call_by_name(task.reference, offered, what)
+    if result is None:
+        raise TaskError(f"{what} returned None; return the arrays of the outputs {', '.join(task.outputs)}")
     results = result if isinstance(result, tuple) else (result,)
     if len(results) != len(task.outputs):
         raise TaskError(f"{what} returned {len(results)} arrays for the outputs {', '.join(task.outputs)}")

@@ -546,10 +546,16 @@ def test_a_program_that_launched_nothing_does_not_cost_a_record(tmp_path: Path) 
     assert capture_record.read(file) == first and not capture_record.parts_of(file)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99, "parts": []}', '{"version": 1}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"parts": 1}', "[" * 100_000])
 def test_what_is_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(RequestError, match=r"is not a record of tilewright capture"):
+        capture_record.read(tmp_path / "c.json")
+
+
+def test_a_record_of_another_version(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"version": 99, "parts": []}')
+    with pytest.raises(RequestError, match=r"another version of Tilewright \(version 99, .*must be captured again"):
         capture_record.read(tmp_path / "c.json")
 
 

@@ -213,8 +213,12 @@ def read(path: Path) -> Capture:
 def _read(path: Path, kind: type[Kind]) -> Kind:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if kind is Capture and isinstance(data, dict) and data.get("version") != VERSION:
-            raise ValueError(f"version {data.get('version')}, this Tilewright reads {VERSION}")
+        version = data.get("version", VERSION) if kind is Capture and isinstance(data, dict) else VERSION
+        if version != VERSION:
+            raise RequestError(
+                f"{path} is a record of another version of Tilewright (version {version}, this one reads {VERSION}), "
+                "so the program must be captured again"
+            )
         return codec.from_json(kind, data, defaults=True)
     except (OSError, RecursionError, ValueError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
