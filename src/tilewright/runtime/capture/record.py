@@ -213,8 +213,9 @@ def read(path: Path) -> Capture:
 def _read(path: Path, kind: type[Kind]) -> Kind:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        version = data.get("version", VERSION) if kind is Capture and isinstance(data, dict) else VERSION
-        if version != VERSION:
+        if kind is Capture and isinstance(data, dict) and (version := data.get("version")) != VERSION:
+            if version is None:
+                raise ValueError("it has no version")
             raise RequestError(
                 f"{path} is a record of another version of Tilewright (version {version}, this one reads {VERSION}), "
                 "so the program must be captured again"
