@@ -1,6 +1,6 @@
 # make demo       set up, then tune a real kernel: measured where a GPU is, predicted elsewhere
 # make test       set up, then run the tests that need no GPU
-# make test-long  the longest of them, which make test leaves out: whole runs, five minutes
+# make test-long  the longest of them, which make test leaves out: whole runs, a quarter of an hour
 # make test-gpu   the tests that need one
 # make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
 # make test-cutedsl  the tests of kernels in CuTe DSL, in a further environment (260 MB, NVIDIA's own licence)

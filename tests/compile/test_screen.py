@@ -126,13 +126,16 @@ def test_an_occupancy_that_is_not_attained_races_last() -> None:
     """F-5: a row says why it was pruned; a hint beyond what fits is a finding (X-09)."""
     asked = verdicts([row("asked", shared_bytes=229_544, occupancy=2, instructions=1400), *good()])["asked"]
     assert asked.verdict == "last"
-    assert asked.reason.startswith("occupancy=2 requested, but 1 fits: ") and "shared memory" in asked.reason
+    assert asked.reason.startswith("occupancy=2 requested, but only 1 CTA per SM, limited by ")
+    assert "shared memory" in asked.reason
 
 
 def test_the_reason_names_the_occupancy_of_its_own_row() -> None:
     same = row("eight", code_hash="same", shared_bytes=229_544, occupancy=8, instructions=1400)
     two = replace(same, configuration=config("two"), occupancy=2)
-    assert verdicts([same, two, *good()])["eight"].reason.startswith("occupancy=8 requested, but 1 fits: ")
+    for shipped, name, asked in ((None, "eight", 8), ("two", "two", 2)):
+        reason = verdicts([same, two, *good()], shipped=shipped)[name].reason
+        assert reason.startswith(f"occupancy={asked} requested, but only 1 CTA per SM")
 
 
 def test_a_duplicate_that_asks_for_less_clears_the_code() -> None:
@@ -412,5 +415,5 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
     screened = screening.screen_compiled(Task(), workload, H200, bound, compiled)  # type: ignore[arg-type]
     assert screened[config("b")] == failed and screened[config("c")] == unreadable
     asked = screened[config("d")]
-    assert isinstance(asked, Screened) and asked.reason.startswith("occupancy=2 requested, but 1 fits")
+    assert isinstance(asked, Screened) and asked.reason.startswith("occupancy=2 requested, but only 1 CTA per SM")
     assert set(screened) == {one.unit.configuration for one in compiled}

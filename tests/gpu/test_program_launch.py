@@ -37,14 +37,15 @@ class Spy:
 
 @pytest.mark.parametrize("file", TASKS, ids=lambda file: Path(file).stem)
 def test_the_driver_launch_is_cuda_tiles_own(file: str) -> None:
-    """The same bytes in every output on the smallest workload, for the shipped configuration and two others; the same
+    """The same bytes in every output on the smallest workload, for three configurations of a cuTile kernel; the same
     grid, block and shared memory on the driver's side."""
     from cuda.tile import _cext
 
     try:
-        task, gpu = load_task(file), detect()
+        task = load_task(file)
     except CompilerMissing as missing:
         pytest.skip(str(missing))
+    gpu = detect()
     assert gpu is not None
     workload = min(task.selected(None), key=lambda one: task.work(one.dims))
     buffers = Buffers(task, workload.dims, TorchBackend("cuda"))
@@ -54,6 +55,8 @@ def test_the_driver_launch_is_cuda_tiles_own(file: str) -> None:
         return language_of(task.launched(config, workload.dims, buffers.tensors(), gpu.board).kernel).name == "cutile"
 
     configs = [config for config in task.space.configurations(gpu.board.sm, workload.dims) if is_cutile(config)]
+    if not configs:
+        pytest.skip("no cuTile kernel")
     chosen = [configs[0], configs[len(configs) // 2], configs[-1]]
     stream = torch.cuda.current_stream().cuda_stream
     for compiled in compile_all(task, [Unit(workload, config, gpu.board) for config in chosen], seconds=60):

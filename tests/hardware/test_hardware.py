@@ -27,6 +27,7 @@ from tilewright.hardware.architectures import (
 )
 from tilewright.hardware.boards import ACHIEVABLE_BANDWIDTH, ACHIEVABLE_TFLOPS, NUMBERS
 from tilewright.hardware.prediction import predict
+from tilewright.printable import plural
 from tilewright.records import CodeLoop, MachineCode
 
 TARGETS = [f"sm_{number}" for number in (80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)]
@@ -401,7 +402,7 @@ def test_occupancy_worked_by_hand(
 ) -> None:
     shared = shared_kib * KIB
     found = attainable_ctas(architecture(name), registers=registers, threads=threads, shared_bytes=shared)
-    assert found.ctas == ctas and found.why.startswith(f"{ctas} CTAs per SM, limited by {limited_by} (")
+    assert found.ctas == ctas and f"{plural(ctas, 'CTA')} per SM, limited by {limited_by} (" in found.why
 
 
 def test_the_reserved_kibibyte_and_the_granule_of_128_bytes_count() -> None:

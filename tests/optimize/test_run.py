@@ -279,7 +279,6 @@ def test_a_version_whose_loading_the_process_did_not_survive_is_not_loaded_again
     assert [*events.values()] == [["loading"], ["loading", "ended"]]
 
 
-@pytest.mark.long
 def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -480,7 +480,6 @@ KILLED = """
 """
 
 
-@pytest.mark.long
 def test_killed_at_any_moment_the_run_can_be_resumed(checkout: Path, home: Path, opened: Opened) -> None:
     """A real `kill -9`, of git's children too, at moments from the first worktree to many commits."""
     task = task_in(checkout)

@@ -391,7 +391,7 @@ def test_a_version_that_is_not_loaded_is_said(write: Write, package: Path) -> No
         ("'none_of_loading.ops'", "its package does not import: ModuleNotFoundError: No module named 'none_of"),
         ("'.ops'", "its package does not import: "),
         ("'none.py'", "no such file: /"),
-        ("'ops.py'", "is the task file itself, which is always editable"),
+        ("'ops.py'", "is the task file itself, which may be edited without this call"),
         ("'math'", "the module is not a Python file but "),
         ("'gym_of_loading.ops.broken'", "broken.py:3: does not import: ZeroDivisionError: division by zero"),
     ],

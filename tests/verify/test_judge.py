@@ -1,4 +1,5 @@
-"""The judge says the same of NumPy's arrays and of torch's."""
+"""The judge says the same of NumPy's arrays and of torch's. Its comparison in float32 accepts only what the one in
+float64 accepts."""
 
 from __future__ import annotations
 
@@ -143,6 +144,31 @@ def test_one_element_decides_whether_all_are_surely_near(arrays: Arrays, as_arra
     for wrong in (ref[-1] + 0.011 * (abs(ref[-1]) + rms), math.nan, math.inf):
         out[-1] = wrong
         assert not surely_near(as_array(out), as_array(ref), 0.01, arrays)
-    assert not surely_near(as_array(out.astype(np.float16)), as_array(ref), 1e9, arrays), "other dtypes are not for it"
-    tiny = np.array([1e-45, 1e-45], np.float32)  # 1 is 4e44 times as far away; in float32, the bound would be infinite
+    tiny = np.array([1e-45, 1e-45], np.float32)  # the error of 1 is 4e44; in float32, the bound would be infinite
     assert not surely_near(as_array(tiny + np.float32(1)), as_array(tiny), 1e39, arrays)
+
+
+@pytest.mark.parametrize(("arrays", "as_array"), [(HOST, np.asarray), (TENSORS, torch.from_numpy)])
+@pytest.mark.parametrize(
+    ("out", "ref"),
+    [
+        (np.array([1 + 1e-9, 1, 1]), np.ones(3)), (np.array([2**60 - 1]), np.array([2**60])),
+        (np.ones(3, np.float16), np.ones(3, np.float32)), (np.ones(0, np.float32), np.ones(0, np.float32)),
+    ],
+)  # fmt: skip
+def test_what_float32_cannot_compare_is_left_to_float64(
+    arrays: Arrays, as_array: Callable[..., Any], out: Any, ref: Any
+) -> None:
+    assert not surely_near(as_array(out), as_array(ref), 1e-11, arrays)
+    if out.dtype == np.float64:
+        with pytest.raises(Wrong, match="outside the slices"):
+            judge_whole("y", out, ref, "another", Wanted(ref, "float64", Allowance(0.0, 0.0, "no error")))
+
+
+def test_an_error_just_above_the_bound_is_not_near() -> None:
+    """Without the margin for its own rounding, three of these would be."""
+    rng = np.random.default_rng(0)
+    for _ in range(3000):
+        ref = rng.normal(size=rng.integers(1, 6)).astype(np.float32)
+        out = (ref * (1 + 0.01 * rng.normal(size=ref.size))).astype(np.float32)
+        assert not surely_near(out, ref, error_of(out, ref).worst * (1 - 1e-9))

@@ -31,7 +31,7 @@ from tilewright.errors import TilewrightError, in_task, is_task_code, place_in_t
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a user can fix."""
 FEW = 9
-"""An unknown command of a group with at most so many, such as `captured`, is answered with their names."""
+"""An unknown command of a group with at most so many, such as `captured`, is answered with their names: one line."""
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The base class of typer's errors about options and arguments. It is found through a subclass, because its module

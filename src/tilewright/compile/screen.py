@@ -110,7 +110,8 @@ def screen(
     for same in members.values():
         code, launched = same[0].code, Launched(same[0].code, same[0].grid, work, board)
         fits = occupancy_of(code, board)
-        groups.append(_Group(tuple(same), same[0], launched.predicted(), launched.spill_us(), fits))
+        baseline = next((row for row in same if row.configuration == shipped), same[0])
+        groups.append(_Group(tuple(same), baseline, launched.predicted(), launched.spill_us(), fits))
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
     fitting = [group.row.code for group in groups if group.fits.ctas]
     strongest = max((_strength(code.tensor_path) for code in fitting), default=0)
@@ -204,7 +205,7 @@ def _unattained(group: _Group) -> _Objection:
     """Returns an objection if an occupancy hint requests more CTAs than fit on an SM, else None."""
     if min(row.occupancy or 1 for row in group.members) <= group.fits.ctas:
         return None
-    return "last", f"occupancy={group.row.occupancy} requested, but {group.fits.ctas} fits: {group.fits.why}"
+    return "last", f"occupancy={group.row.occupancy} requested, but only {group.fits.why}"
 
 
 def _strength(path: records.TensorPath) -> int:
@@ -217,16 +218,11 @@ def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
 
 
 def _keep_baseline(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
-    """Returns the groups with the shipped configuration as the representative of its group.
-
-    If the verdict of this group is "out", it becomes "last".
-    """
+    """Returns the groups. The one of the shipped configuration has the verdict "last" in place of "out"."""
     kept = []
     for group in groups:
-        if baseline := next((row for row in group.members if row.configuration == shipped), None):
-            group = replace(group, row=baseline)
-            if group.verdict == "out":
-                group = group.judged("last", f"{group.reason}; kept as the baseline, because it is shipped today")
+        if group.row.configuration == shipped and group.verdict == "out":
+            group = group.judged("last", f"{group.reason}; kept as the baseline, because it is shipped today")
         kept.append(group)
     return kept
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.boards import BOARDS as BOARDS
 from tilewright.hardware.boards import Board as Board
+from tilewright.printable import plural
 from tilewright.records import TensorPath
 
 KIB = 1024
@@ -260,4 +261,4 @@ def attainable_ctas(
     tightest = min(fits, key=fits.__getitem__)
     counts = ", ".join(f"{resource} {count}" for resource, count in fits.items())
     ctas = fits[tightest]
-    return Occupancy(ctas, f"{ctas} CTAs per SM, limited by {tightest} ({counts})")
+    return Occupancy(ctas, f"{plural(ctas, 'CTA')} per SM, limited by {tightest} ({counts})")

@@ -1,7 +1,7 @@
-"""The array operations that `judge` needs, for NumPy arrays on the host and torch tensors on a device.
+"""The array operations that `tolerance` and `judge` need, for NumPy arrays on the host and torch tensors on a device.
 
-`judge` uses ``-``, ``/``, ``abs`` and comparisons, which are the same in both libraries. `Arrays` and `Tensors`
-implement the operations that the libraries name differently. This folder does not import torch; the caller passes the
+Arithmetic, ``abs``, comparisons and ``all`` are the same in both libraries. `Arrays` and `Tensors` implement the
+operations that the libraries name differently. This folder does not import torch; the caller passes the
 module to `Tensors`.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]  # a NumPy array of any dtype; also a torch tensor in functions that take `Tensors`
 NamedArrays = Mapping[str, Array]  # the elements of a task's tensors, by name
 
-CHUNK = 1 << 22  # elements that are compared at a time on a device; a comparison then needs up to 300 MB
+CHUNK = 1 << 22  # elements that are compared at a time on a device; a comparison then needs about 200 MB
 HOST_CHUNK = 1 << 13
 """The number of elements that are compared at a time on the host. Their arrays stay in the caches and below 128 KiB.
 For larger arrays, malloc maps new pages for each array. So a comparison in small pieces is ten times faster."""
@@ -28,11 +28,8 @@ Result = TypeVar("Result")
 class Arrays:
     """Operations on NumPy arrays."""
 
-    def each(self, function: Callable[..., Result], *arrays: Array, larger: int = 1) -> Iterable[Result]:
-        """Applies ``function`` to flat pieces of ``arrays``, which have equal shapes. Returns the results in order.
-
-        larger: how many times the usual size a piece on a device may have, if ``function`` needs less memory.
-        """
+    def each(self, function: Callable[..., Result], *arrays: Array) -> Iterable[Result]:
+        """Applies ``function`` to flat pieces of ``arrays``, which have equal shapes. Returns the results in order."""
         flat = [np.asarray(array).reshape(-1) for array in arrays]
         places = range(0, max(1, flat[0].size), HOST_CHUNK)  # an empty array is one piece
         return (function(*(array[at : at + HOST_CHUNK] for array in flat)) for at in places)
@@ -95,9 +92,9 @@ class Tensors(Arrays):
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
 
-    def each(self, function: Callable[..., Result], *arrays: Array, larger: int = 1) -> Iterable[Result]:
+    def each(self, function: Callable[..., Result], *arrays: Array) -> Iterable[Result]:
         devices = [array.device for array in arrays if isinstance(array, self._torch.Tensor)]
-        return map(function, *(self._pieces(array, devices, larger * CHUNK) for array in arrays))
+        return map(function, *(self._pieces(array, devices) for array in arrays))
 
     def wide(self, piece: Array) -> Array:
         wide: Array = self._torch.Tensor.to(piece, self._torch.float64)
@@ -154,10 +151,10 @@ class Tensors(Arrays):
         numbers: list[list[float]] = self._torch.stack(on_device).tolist()
         return numbers
 
-    def _pieces(self, array: Array, devices: Sequence[Any], size: int) -> Iterator[Any]:
+    def _pieces(self, array: Array, devices: Sequence[Any]) -> Iterator[Any]:
         here = isinstance(array, self._torch.Tensor)
         flat = array.reshape(-1) if here else self._torch.from_numpy(np.ascontiguousarray(array).reshape(-1))
-        for piece in self._torch.split(flat, size):
+        for piece in self._torch.split(flat, CHUNK):
             yield piece if here or not devices else piece.to(devices[0])
 
 

@@ -5,7 +5,7 @@ A run begins on poisoned, guarded memory. After the run, these functions judge i
     judge_memory    was anything written outside the tensors? was an input changed?
     judge_finite    is every element finite? (an element that was not written still contains poison)
     judge_values    is each output near the expected values, relative to the output's scale?
-    judge_whole     if `judge_values` saw only a slice: is every element near another implementation's element?
+    judge_whole     if `judge_values` saw only a slice: is every element finite, and near another implementation's?
 
 Expected values come from the float64 reference (`reference.FloatReference`), or from a run of the shipped configuration
 on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or torch's (`arrays`). A mistake of
@@ -21,7 +21,6 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.task.tensors import ITEM_BYTES, is_whole
 from tilewright.verify.arrays import HOST, Array, Arrays, NamedArrays
 from tilewright.verify.tolerance import (
     FACTOR,
@@ -133,19 +132,20 @@ def judge_whole(
 ) -> None:  # fmt: skip
     """Compares every element with ``other``, the output of the implementation called ``whose``.
 
-    squares: `tolerance.squares_of` ``other``, if it is known.
+    Raises `Wrong` if an element is not finite, or too far from the same element of ``other``. If ``other`` is ``out``
+    itself, only the first is judged. squares: `tolerance.squares_of` ``other``, if it is known.
 
     Both outputs may have the allowed error, so their difference may be up to twice as large. The allowed error is that
     of the elements in ``wanted``; the largest error of all elements may be larger.
     """
+    if out is other:
+        judge_finite(name, out, arrays)
+        return
     allowed = wanted.allowed.worst * growth_of_largest(wanted.values.size, math.prod(out.shape))
     bound = 2 * ((1 + 1 / FACTOR) * allowed + 1e-12)
-    narrow = not is_whole(wanted.dtype) and ITEM_BYTES[wanted.dtype] <= ITEM_BYTES["float32"]
-    if narrow and out is not other and surely_near(out, other, bound, arrays, squares=squares):
+    if surely_near(out, other, bound, arrays, squares=squares):
         return
     judge_finite(name, out, arrays)
-    if out is other:
-        return
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype), squares=squares).worst
     if worst > bound:
         raise Wrong(f"outside the slices, '{name}' differs by {worst:.3g} from the output of {whose}")
@@ -161,7 +161,7 @@ def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared
     error = error_of(out, ref, arrays, negligible=limit, special=wanted.special, squares=wanted.squares)
     if wanted.exact is not None:
         exact = np.where(wanted.exact, arrays.host(out), ref)
-        only = error_of(exact, ref, negligible=limit, special=wanted.special)
+        only = error_of(exact, ref, negligible=limit, special=wanted.special, squares=wanted.squares)
         if wanted.exact.all() or only.worst > 0:
             error, allowed = only, EXACT
     return Compared(name, share(error, allowed), error, allowed, wanted.trusted, wanted.within)
