@@ -156,7 +156,8 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
     if loading is None:
         return _executed(path, None, "edit", package)
     if path == loading.path:
-        raise TaskError(f"editable('{name}') is the task file itself, which may be edited without this call; fix: remove it")
+        what = f"editable('{name}') is the task file itself, which may be edited without this call"
+        raise TaskError(f"{what}; fix: remove it")
     loading.named[name] = path
     if path not in loading.modules:
         loading.modules[path] = _executed(path, loading.files.get(str(path)), "edit", package)
