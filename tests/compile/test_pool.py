@@ -72,7 +72,7 @@ def test_waiting_cubins_are_shared_among_the_readers() -> None:
     assert 1 < max(batches) <= -(-CANDIDATES // (JOBS // 4)), "so many readers run even while all compilers do"
 
 
-@pytest.mark.parametrize("jobs", [2, JOBS])
+@pytest.mark.parametrize("jobs", [4, JOBS])
 def test_the_last_cubin_does_not_wait_until_another_one_is_read(jobs: int) -> None:
     """Each core has a reader when the last compiler ends. Its cubin gets a reader, too."""
     begun, others_are_read, last_is_read = itertools.count(1), threading.Event(), threading.Event()

@@ -105,6 +105,7 @@ def test_the_program_launches_what_was_kept(tmp_path: Path) -> None:
     assert case.file.read_text() == KERNEL + HOST, "the user's own file is not changed"
 
 
+@pytest.mark.long
 def test_a_launch_that_was_recorded_on_another_machine(tmp_path: Path) -> None:
     with kept(tmp_path, elsewhere=True) as case:
         [line] = case.in_program()
@@ -209,6 +210,7 @@ def test_a_configuration_that_the_list_has_is_not_added_again(tmp_path: Path, se
     assert text.count("yield SimpleNamespace(occupancy=2)") == 1
 
 
+@pytest.mark.long
 def test_a_variable_that_something_else_reads_stays(tmp_path: Path, searching: None) -> None:
     host = SEARCHED.replace("(rows, 1, 1)", "grid")
     host = host.replace("    stream =", "    grid = (rows, 1, 1)\n    print(grid)\n    stream =")

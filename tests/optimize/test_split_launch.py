@@ -41,6 +41,7 @@ def row_sums(x):
 """
 
 
+@pytest.mark.long
 def test_the_program_launches_more_blocks_with_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     module = library(tmp_path, LIBRARY)

@@ -11,6 +11,7 @@ from tilewright.specialists.compiled_for import COMPILED_FOR, compiles
 SURVEY = bench_module("compiled_for")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("specialist", sorted(SURVEY.KERNELS))
 def test_the_table_is_what_compiles_here(specialist: str) -> None:
     if specialist == "cute-dsl":

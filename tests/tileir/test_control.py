@@ -360,6 +360,7 @@ def after_the_one_before() -> TileModule:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", [locked(), after_the_one_before()], ids=["lock", "chain"])
 def test_many_blocks_that_wait_do_little_in_vain(module: TileModule, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,024 blocks took 12 s under a lock, and minutes in a chain of random order: each asked again at every turn."""

@@ -34,8 +34,8 @@ class CompilerPool:
 
     Candidates are known by index. Equal bytecode is compiled once. A start of nvdisasm costs 0.25 s or more of
     processor time, and each cubin costs 0.02 s more. So few readers run while all compilers run, and a reader reads
-    many waiting cubins in one run. Each core without a compiler has a reader more. So there are more readers than cores
-    at the end, when the last cubins would otherwise wait for a whole run of nvdisasm.
+    many waiting cubins in one run. Each core without a compiler has a reader more. With four cores or more, there are
+    more readers than cores at the end, when the last cubins would otherwise wait for a whole run of nvdisasm.
 
     read: returns the machine code of each cubin, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
@@ -64,7 +64,8 @@ class CompilerPool:
         self.jobs, self.compiling, self.reading = jobs, 0, 0
         self._beside = max(1, jobs // 4)
         """How many readers run while all compilers run."""
-        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs + self._beside, "nvdisasm")
+        self._most_readers = jobs + jobs // 4
+        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(self._most_readers, "nvdisasm")
         self._readers_of_tile_ir = ToolPool(min(jobs, READERS_OF_TILE_IR), "tileirdisasm")
         self.unread: list[tuple[Built, Future[Outcome]]] = []
         self._lock = threading.Lock()
@@ -234,7 +235,7 @@ class CompilerPool:
         Returns an empty list if enough readers run.
         """
         with self._lock:
-            enough = self._beside + self.jobs - self.compiling
+            enough = min(self._most_readers, self._beside + self.jobs - self.compiling)
             size = -(-len(self.unread) // enough) if self.reading < enough else 0
             share, self.unread = self.unread[:size], self.unread[size:]
             self.reading += bool(share)

@@ -206,6 +206,7 @@ def test_killed_before_each_change_of_a_file(tmp_path: Path, recorded: Recorded)
     assert kills > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_a_git_command(
     tmp_path: Path, recorded: Recorded, when: str, monkeypatch: pytest.MonkeyPatch

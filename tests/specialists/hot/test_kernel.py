@@ -96,6 +96,7 @@ def patch_of(path: Path, before: str, after: str) -> str:
     return "".join(difflib.unified_diff(*lines, f"a/{path.name}", f"b/{path.name}"))
 
 
+@pytest.mark.long
 def test_changes_of_a_copied_kernel_are_put_into_the_users_file(
     file: Path, captured: tuple[Path, tuple[Recorded, ...]]
 ) -> None:
