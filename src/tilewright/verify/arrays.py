@@ -34,6 +34,11 @@ class Arrays:
         places = range(0, max(1, flat[0].size), HOST_CHUNK)  # an empty array is one piece
         return (function(*(array[at : at + HOST_CHUNK] for array in flat)) for at in places)
 
+    def everywhere(self, test: Callable[..., Array], *arrays: Array) -> bool:
+        """Returns whether the mask that ``test`` makes of each piece of ``arrays`` is true for all elements."""
+        masks = self.each(lambda *pieces: (test(*pieces).all(),), *arrays)
+        return all(number for (number,) in self.numbers(masks))
+
     def wide(self, piece: Array) -> Array:
         """Returns the elements in float64."""
         return np.asarray(piece, np.float64)

@@ -113,8 +113,7 @@ def judge_memory(memory: RunMemory) -> None:
 
 def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
     """Raises `Wrong` if an element of an output is NaN or infinite."""
-    finite = arrays.numbers(arrays.each(lambda piece: (arrays.finite(piece).all(),), out))
-    if not all(number for (number,) in finite):
+    if not arrays.everywhere(arrays.finite, out):
         raise Wrong(f"'{name}' is not finite everywhere, or not written")
 
 

@@ -324,13 +324,13 @@ def surely_near(out: Array, ref: Array, bound: float, arrays: Arrays = HOST, *, 
     rms = math.sqrt((squares_of(ref, arrays) if squares is None else squares) / size)
     bound *= 1 - FLOAT32_ROUNDING
 
-    def near(a: Array, b: Array) -> tuple[Any]:
+    def near(a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
             b = arrays.narrow(b)
             # Not ``<=``: infinity is not near infinity. The sum of large numbers would overflow before the product.
-            return ((abs(arrays.narrow(a) - b) < abs(b) * bound + rms * bound).all(),)
+            return abs(arrays.narrow(a) - b) < abs(b) * bound + rms * bound
 
-    return all(found for (found,) in arrays.numbers(arrays.each(near, out, ref)))
+    return arrays.everywhere(near, out, ref)
 
 
 def _scale(arrays: Arrays, wide: Array, special: bool) -> Array:

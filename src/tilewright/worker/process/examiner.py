@@ -126,7 +126,11 @@ class DeviceExaminer:
         if trusted is None:
             wanted = FloatReference(self.task).wanted(dims, inputs, "declared")
             if not isinstance(wanted, str):
-                return Draw(seed, poison, part, {name: _of_slice(one) for name, one in wanted.items()}, None)
+                within = {
+                    name: replace(one, within="the slice", squares=squares_of(one.values, special=one.special))
+                    for name, one in wanted.items()
+                }
+                return Draw(seed, poison, part, within, None)
         return self._draw(seed, poison, part, tolerance.reference_outputs(self.task, dims, inputs), trusted)
 
     def _draw(
@@ -134,18 +138,18 @@ class DeviceExaminer:
     ) -> Draw:
         wanted, errors = {}, {}
         for name, value in values.items():
-            dtype, error = self.task.outputs[name].dtype, None
+            dtype, error, squares = self.task.outputs[name].dtype, None, squares_of(value)
             if trusted is not None:
                 got = self._sliced(name, trusted, part)
                 limit = tolerance.negligible(dtype)
-                error = tolerance.error_of(got, value, self.backend.arrays, negligible=limit)
+                error = tolerance.error_of(got, value, self.backend.arrays, negligible=limit, squares=squares)
                 if not error.total <= tolerance.TRUSTED_AT_MOST:
                     raise tolerance.untrustworthy(self.task, name, error)
                 if error.total == 0 and self._reduced is not None:
                     error = _of_both(self._reduced.errors[name], self._reduced.wanted[name].values.size, value.size)
                 errors[name] = error
             allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
-            wanted[name] = _of_slice(Wanted(value, dtype, allowed))
+            wanted[name] = Wanted(value, dtype, allowed, within="the slice", squares=squares)
         return Draw(seed, poison, part, wanted, trusted, errors)
 
     def _sliced(self, name: str, outputs: Mapping[str, Array], part: Slice) -> Array:
@@ -210,11 +214,6 @@ class DeviceExaminer:
             judge_whole(name, outputs[name], others[name], whose, wanted, self.backend.arrays, self._squares.get(key))
         if others is outputs:
             self._agreed[draw.seed] = {name: self.backend.kept(output) for name, output in outputs.items()}
-
-
-def _of_slice(wanted: Wanted) -> Wanted:
-    squares = squares_of(wanted.values, special=wanted.special)  # else each candidate would have them summed again
-    return replace(wanted, within="the slice", squares=squares)
 
 
 def _of_both(error: Error, few: int, many: int) -> Error:
